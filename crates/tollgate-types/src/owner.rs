@@ -1,0 +1,87 @@
+//! Owner ids: the secret that says whose grant it is.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// 128 random bits, fresh for every acquisition.
+///
+/// Whoever knows it can release the lock, so it is a secret: engines compare it, nobody lists it, and
+/// `Debug` does not print it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct OwnerId(u128);
+
+/// A string that is not an owner id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("an owner id is 32 lower-case hexadecimal digits")]
+pub struct InvalidOwnerId;
+
+impl OwnerId {
+    /// A fresh one from the operating system's randomness.
+    pub fn random() -> Self {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).expect("the operating system's random numbers do not fail once it is up");
+        Self(u128::from_ne_bytes(bytes))
+    }
+
+    /// The id as a number, for engines and tests.
+    pub fn from_bits(bits: u128) -> Self {
+        Self(bits)
+    }
+
+    /// The number behind the id.
+    pub fn to_bits(self) -> u128 {
+        self.0
+    }
+
+    /// The 32 hexadecimal digits an engine stores. Do not print them.
+    pub fn to_hex(self) -> String {
+        format!("{:032x}", self.0)
+    }
+}
+
+impl FromStr for OwnerId {
+    type Err = InvalidOwnerId;
+    fn from_str(text: &str) -> Result<Self, InvalidOwnerId> {
+        let digits = text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+        if text.len() != 32 || !digits {
+            return Err(InvalidOwnerId);
+        }
+        u128::from_str_radix(text, 16).map(Self).map_err(|_| InvalidOwnerId)
+    }
+}
+
+impl TryFrom<String> for OwnerId {
+    type Error = InvalidOwnerId;
+    fn try_from(text: String) -> Result<Self, InvalidOwnerId> {
+        text.parse()
+    }
+}
+
+impl From<OwnerId> for String {
+    fn from(owner: OwnerId) -> Self {
+        owner.to_hex()
+    }
+}
+
+impl fmt::Debug for OwnerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OwnerId(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_id_survives_its_text_and_is_never_printed() {
+        let owner = OwnerId::random();
+        assert_eq!(owner.to_hex().parse(), Ok(owner));
+        assert_ne!(owner, OwnerId::random());
+        assert!(!format!("{owner:?}").contains(&owner.to_hex()));
+        assert_eq!("+0000000000000000000000000000001".parse::<OwnerId>(), Err(InvalidOwnerId));
+    }
+}
