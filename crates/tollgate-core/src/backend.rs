@@ -1,0 +1,201 @@
+//! The contract between the core and an engine. Small for those who implement it; [`Locks`](crate::Locks)
+//! and [`Guard`](crate::Guard) are the rich side.
+//!
+//! The contract speaks of engines, not of guards: who renews, what a caller sees and when a loss is
+//! signalled is decided once, in this crate. What a backend owes, whatever it is built on:
+//!
+//! - **One rule for all modes.** Claims on a name form one queue; a claim is granted when
+//!   [`Mode::joins`](tollgate_types::Mode::joins) says so of the claims before it.
+//! - **Tokens** are assigned in the same atomic step that decides the grant, unique and rising per name.
+//! - **Deadlines** count from the moment a request was *sent*, never from when its reply was read
+//!   ([`Deadline::counted_from`]).
+//! - **Unknown is not held.** A reply that did not come is [`ErrorKind::Indeterminate`](crate::ErrorKind),
+//!   and nothing repeats an unknown outcome. A backend may repeat only what its engine says it did not execute.
+//! - **Futures may be dropped at any await**, and run on any thread: the caller's executor or the
+//!   [keeper](crate::Keeper)'s. They never block.
+
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::time::Duration;
+
+use futures_core::Stream;
+use tollgate_types::{LockName, Token};
+
+use crate::capabilities::Capabilities;
+use crate::claim::{Claim, Details};
+pub use crate::clock::BoxFuture;
+use crate::error::{Error, Result};
+use crate::grant::{Deadline, Grant};
+use crate::state::{Event, LockState};
+
+/// A stream that can be stored and sent.
+pub type BoxStream<'a, T> = Pin<Box<dyn Stream<Item = T> + Send + 'a>>;
+
+/// An engine that gives locks.
+pub trait Backend: Send + Sync + 'static {
+    /// What this backend can do. Always the same answer.
+    fn capabilities(&self) -> &Capabilities;
+
+    /// Takes the lock now or not at all.
+    ///
+    /// - `Busy` means that nothing of the claim is left at the engine, not even a place in the queue.
+    /// - The same claim tried again after an unknown outcome answers with the same token, or grants nothing.
+    /// - `Granted` is never answered with a deadline that counts from later than the first send.
+    fn try_acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Attempt>>;
+
+    /// Waits until the lock is granted. Engines without a queue use [`wait::poll`](crate::wait::poll).
+    ///
+    /// - First come, first served where `capabilities().queue` is `Fifo`; a release wakes one waiter.
+    /// - A waiter whose process died does not hold up the queue.
+    /// - When the future is dropped the claim may still be queued, or granted: the core calls
+    ///   [`withdraw`](Self::withdraw) then.
+    /// - When it returns an error, too.
+    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Grant>>;
+
+    /// Makes sure that nothing of `claim` is left: it leaves the queue or, if it has become the holder,
+    /// releases and hands on.
+    ///
+    /// - Called after an acquire was dropped or its outcome is unknown, once or several times, also for a
+    ///   claim the engine never saw: all that is `Ok`.
+    /// - After `Ok` the claim is never granted: a withdraw must not overtake the acquire it withdraws. It
+    ///   goes over the acquire's own connection, or is repeated once that has answered or closed.
+    fn withdraw<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<()>>;
+
+    /// Renews a grant to `ttl` from now, and replaces its details if some are given.
+    ///
+    /// - Acts only if the grant with this owner id is still the holder, compared and acted on atomically.
+    /// - Session engines answer with what their session's own renewal has reached, and make it renew at
+    ///   once if that is older than a third of the ttl.
+    /// - Where nothing expires, answers `Deadline::Never` while the lock is held.
+    fn extend<'a>(
+        &'a self,
+        grant: &'a Grant,
+        ttl: Duration,
+        details: Option<&'a Details>,
+    ) -> BoxFuture<'a, Result<Extension>>;
+
+    /// Gives the lock back and hands it to the next.
+    ///
+    /// - Acts only on the grant with this owner id, compared and acted on atomically.
+    /// - May be repeated: `AlreadyLost` if there was nothing left to release.
+    fn release<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Result<Release>>;
+
+    /// Completes when the engine tells, unasked, that the grant is lost: a session ended, an operator asked
+    /// the holder to leave. Never completes where the engine does not tell; renewals find out then.
+    fn lost<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, LossCause> {
+        let _ = grant;
+        Box::pin(std::future::pending())
+    }
+
+    /// Holders and waiters of one lock; `None` when nobody holds it or waits.
+    fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<Option<LockState>>>;
+
+    /// Every lock that is held or waited for and whose name starts with `prefix`.
+    fn list<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<LockState>>;
+
+    /// What happens from now on to locks whose names start with `prefix`: never out of order for a name,
+    /// may skip. Engines that cannot tell use [`events::poll`](crate::events::poll).
+    fn events<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<Event>>;
+
+    /// Breaks the lock of the holder with `token`, as an operator does, and hands it on.
+    fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>>;
+
+    /// An open file that a child process can inherit, so that the lock is held as long as either lives.
+    /// Only where the lock hangs on a descriptor; close-on-exec is set.
+    fn descriptor(&self, grant: &Grant) -> Result<OwnedFd> {
+        let _ = grant;
+        Err(Error::unsupported(format!(
+            "a lock of the {} backend does not hang on a descriptor",
+            self.capabilities().backend
+        )))
+    }
+
+    /// Closes sessions and connections. What is still held is left to its owner id and ttl.
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// How an attempt to take a lock at once ended.
+#[derive(Debug)]
+pub enum Attempt {
+    /// It is ours.
+    Granted(Grant),
+    /// It is somebody else's.
+    Busy(Contention),
+}
+
+/// What is in the way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Contention {
+    /// How many claims are ahead, where the engine tells.
+    pub ahead: Option<usize>,
+    /// After how long a new attempt may have better luck, where the engine tells.
+    pub retry_after: Option<Duration>,
+}
+
+/// How a renewal ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extension {
+    /// The grant lives on.
+    Extended {
+        /// Until when.
+        deadline: Deadline,
+    },
+    /// The engine has no such grant any more.
+    Lost {
+        /// What became of it, as far as the engine can tell.
+        cause: LossCause,
+    },
+}
+
+/// How a release ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Release {
+    /// It was ours and is not any more.
+    Released,
+    /// It had been lost before; somebody else may have been in.
+    AlreadyLost,
+}
+
+/// How breaking a lock ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Revocation {
+    /// The holder is out.
+    Revoked,
+    /// The holder was asked to leave and has not done so yet.
+    Pending,
+    /// Nobody holds the lock with that token.
+    NotHeld,
+}
+
+/// Why a grant is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LossCause {
+    /// The deadline passed without a renewal.
+    Expired,
+    /// The engine no longer has the grant: it expired there, or was deleted.
+    Gone,
+    /// An operator broke the lock.
+    Revoked,
+    /// The session or connection it hung on ended.
+    SessionEnded,
+    /// It was held for as long as `max_hold` allows.
+    MaxHold,
+    /// The work made no progress for as long as `stall_after` allows.
+    Stalled,
+}
+
+impl std::fmt::Display for LossCause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Expired => "it was not renewed in time",
+            Self::Gone => "the engine no longer has it",
+            Self::Revoked => "an operator broke it",
+            Self::SessionEnded => "the session it hung on ended",
+            Self::MaxHold => "it was held for as long as max_hold allows",
+            Self::Stalled => "the work made no progress for as long as stall_after allows",
+        })
+    }
+}

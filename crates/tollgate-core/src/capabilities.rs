@@ -1,0 +1,172 @@
+//! What a backend can do, as data: the suite is chosen by it, and users can ask.
+
+use std::fmt;
+use std::time::Duration;
+
+use tollgate_types::Mode;
+
+use crate::error::{Error, Result};
+use crate::guarantees::Guarantees;
+
+/// What a backend can do. A backend declares everything it can do: a checked-in table lists what each is
+/// expected to declare, and leaving something out to dodge a test fails.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Capabilities {
+    /// The backend's name, for messages and metrics.
+    pub backend: &'static str,
+    /// How far it reaches.
+    pub scope: Scope,
+    /// Which modes it has beside exclusive.
+    pub modes: Modes,
+    /// What ends a grant whose holder is gone.
+    pub liveness: Liveness,
+    /// Whether those who wait are served in order.
+    pub queue: Queue,
+    /// Which ttls it takes.
+    pub ttl: TtlRange,
+    /// Which grants another process can adopt.
+    pub adopt: Adopt,
+    /// What breaking a lock does.
+    pub revoke: Revoke,
+    /// Whether a lost holder's name can stay closed for a while.
+    pub lock_delay: bool,
+    /// What its promises rest on.
+    pub guarantees: Guarantees,
+}
+
+/// How far a backend's locks reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// The tasks and threads of one process.
+    Process,
+    /// The processes of one host.
+    Host,
+    /// Every host that reaches the engine.
+    Network,
+}
+
+/// Which modes a backend has beside exclusive, which all have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Modes {
+    /// Many readers.
+    pub shared: bool,
+    /// Semaphores.
+    pub permit: bool,
+}
+
+impl Modes {
+    /// Exclusive, shared and permits.
+    pub const ALL: Self = Self { shared: true, permit: true };
+    /// Exclusive alone.
+    pub const EXCLUSIVE: Self = Self { shared: false, permit: false };
+}
+
+/// What ends a grant whose holder is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Liveness {
+    /// The end of the process or connection; nothing expires.
+    Process,
+    /// The end of the client's session, which is renewed once for all its locks.
+    Session,
+    /// The grant's own ttl.
+    Lease,
+}
+
+/// How those who wait are served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Queue {
+    /// First come, first served.
+    Fifo,
+    /// Everybody tries again after a while.
+    Polling,
+}
+
+/// Which grants can leave the process that got them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Adopt {
+    /// All of them.
+    Any,
+    /// Those with a session of their own, which is what `no_renew` asks for.
+    Standalone,
+    /// None: they live and die with their process.
+    Never,
+}
+
+/// What breaking a lock does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Revoke {
+    /// The holder is out at once, whatever it does.
+    Forced,
+    /// The holder is asked to leave.
+    Cooperative,
+}
+
+/// The ttls a backend takes. Others are refused with this range, never rounded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TtlRange {
+    /// The shortest.
+    pub min: Duration,
+    /// The longest.
+    pub max: Duration,
+    /// Every ttl is a multiple of this.
+    pub step: Duration,
+}
+
+impl TtlRange {
+    fn contains(&self, ttl: Duration) -> bool {
+        let whole = self.step.is_zero() || ttl.as_nanos().is_multiple_of(self.step.as_nanos());
+        (self.min..=self.max).contains(&ttl) && whole
+    }
+}
+
+impl fmt::Display for TtlRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} to {:?} in steps of {:?}", self.min, self.max, self.step)
+    }
+}
+
+impl Capabilities {
+    /// Refuses a mode the backend does not have.
+    pub fn check_mode(&self, mode: Mode) -> Result<()> {
+        let has = match mode {
+            Mode::Exclusive => true,
+            Mode::Shared => self.modes.shared,
+            Mode::Permit { .. } => self.modes.permit,
+        };
+        if has {
+            return Ok(());
+        }
+        Err(Error::unsupported(format!("the {} backend has no locks of mode {mode}", self.backend)))
+    }
+
+    /// Refuses a ttl the backend cannot keep.
+    pub fn check_ttl(&self, ttl: Duration) -> Result<()> {
+        if self.ttl.contains(ttl) {
+            return Ok(());
+        }
+        Err(Error::invalid(format!("the {} backend takes a ttl of {}, not {ttl:?}", self.backend, self.ttl)))
+    }
+
+    /// Refuses a lock-delay the backend cannot keep.
+    pub fn check_lock_delay(&self, delay: Duration) -> Result<()> {
+        if delay.is_zero() || self.lock_delay {
+            return Ok(());
+        }
+        Err(Error::unsupported(format!("the {} backend has no lock-delay", self.backend)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ttl_is_never_rounded() {
+        let secs = Duration::from_secs;
+        let range = TtlRange { min: secs(2), max: secs(10), step: secs(1) };
+        assert!(range.contains(secs(2)) && range.contains(secs(10)));
+        assert!(!range.contains(secs(1)) && !range.contains(secs(11)));
+        assert!(!range.contains(Duration::from_millis(2500)));
+        assert_eq!(range.to_string(), "2s to 10s in steps of 1s");
+    }
+}

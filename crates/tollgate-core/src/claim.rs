@@ -1,0 +1,97 @@
+//! A claim: one attempt to take a lock.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use tollgate_types::{LockName, Mode, OwnerId, Party};
+
+use crate::error::{Error, Result};
+
+/// One attempt to take a lock, with everything an engine must know of it.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    /// Which lock.
+    pub name: LockName,
+    /// How it is to be shared.
+    pub mode: Mode,
+    /// How long the grant lives without renewal.
+    pub ttl: Duration,
+    /// Fresh for every acquisition; whatever is done to the grant later is done by this id.
+    pub owner: OwnerId,
+    /// Who asks, for people who look.
+    pub details: Details,
+    /// The task or transaction this claim belongs to.
+    pub party: Option<Party>,
+    /// How long the name stays closed if this holder is lost rather than released.
+    pub lock_delay: Duration,
+    /// Wants a lease of its own, which ends with nobody else's: nobody will renew it, or another process
+    /// will adopt it. Engines with one session per client open another one for it.
+    pub standalone: bool,
+}
+
+impl Claim {
+    /// A claim with a fresh owner id and nothing special.
+    pub fn new(name: LockName, mode: Mode, ttl: Duration) -> Self {
+        Self {
+            name,
+            mode,
+            ttl,
+            owner: OwnerId::random(),
+            details: Details::of_this_process(),
+            party: None,
+            lock_delay: Duration::ZERO,
+            standalone: false,
+        }
+    }
+}
+
+/// Who holds or waits, for people who look. Nothing is decided by it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Details {
+    /// The host's name.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub host: String,
+    /// The process on that host.
+    #[serde(default)]
+    pub pid: u32,
+    /// The wall-clock time of the claim, in milliseconds since 1970. For display only.
+    #[serde(default)]
+    pub since_ms: u64,
+    /// What the user added.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub meta: BTreeMap<String, String>,
+}
+
+impl Details {
+    /// The most bytes that keys and values of `meta` may have together.
+    pub const MAX_META_BYTES: usize = 4096;
+
+    /// This process, now.
+    pub fn of_this_process() -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self {
+            host: host_name().to_owned(),
+            pid: std::process::id(),
+            since_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
+            meta: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        let bytes: usize = self.meta.iter().map(|(key, value)| key.len() + value.len()).sum();
+        if bytes > Self::MAX_META_BYTES {
+            return Err(Error::invalid(format!(
+                "meta has {bytes} bytes, at most {} fit; keep large things elsewhere and put a reference here",
+                Self::MAX_META_BYTES
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// The host's name, read once.
+fn host_name() -> &'static str {
+    static NAME: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    NAME.get_or_init(|| rustix::system::uname().nodename().to_string_lossy().into_owned())
+}

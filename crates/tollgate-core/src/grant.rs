@@ -1,0 +1,174 @@
+//! A grant: a claim that was given, and the JSON it travels in.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tollgate_types::{Age, LockName, Mode, Moment, OwnerId, Token};
+
+use crate::claim::Claim;
+
+/// Until when a grant may be believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deadline {
+    /// Up to this moment of this host's clock.
+    At(Moment),
+    /// As long as the process or connection lives: nothing expires.
+    Never,
+    /// It came from another host or boot, whose clock says nothing here: extend before use.
+    Unknown,
+}
+
+impl Deadline {
+    /// The deadline of a grant whose request was sent at `sent`: the engine began to count later than
+    /// that, and the margin of 2 % + 5 ms covers clocks that run at different speeds.
+    pub fn counted_from(sent: Moment, ttl: Duration) -> Self {
+        Self::At(sent + ttl.saturating_sub(Self::margin(ttl)))
+    }
+
+    /// How much earlier than the engine a holder stops believing in its grant.
+    pub fn margin(ttl: Duration) -> Duration {
+        ttl / 50 + Duration::from_millis(5)
+    }
+}
+
+/// A claim that was given.
+///
+/// It can be written as JSON and adopted by another process. It contains the owner id: whoever has it can
+/// release the lock. It never contains a URL.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Json", into = "Json")]
+pub struct Grant {
+    /// Which lock.
+    pub name: LockName,
+    /// How it is shared.
+    pub mode: Mode,
+    /// Whose it is.
+    pub owner: OwnerId,
+    /// Its number.
+    pub token: Token,
+    /// How long it lives without renewal.
+    pub ttl: Duration,
+    /// Until when it may be believed.
+    pub deadline: Deadline,
+    /// The age the engine gave the claim's party.
+    pub age: Option<Age>,
+    /// What the backend needs to find it again, for example a session's number; only the backend reads it.
+    pub handle: Option<String>,
+}
+
+impl Grant {
+    /// The grant of `claim`.
+    pub fn new(claim: &Claim, token: Token, deadline: Deadline) -> Self {
+        Self {
+            name: claim.name.clone(),
+            mode: claim.mode,
+            owner: claim.owner,
+            token,
+            ttl: claim.ttl,
+            deadline,
+            age: None,
+            handle: None,
+        }
+    }
+
+    /// Adds the age the engine gave the claim's party.
+    #[must_use]
+    pub fn with_age(mut self, age: Option<Age>) -> Self {
+        self.age = age;
+        self
+    }
+
+    /// Adds what the backend needs to find the grant again.
+    #[must_use]
+    pub fn with_handle(mut self, handle: impl Into<String>) -> Self {
+        self.handle = Some(handle.into());
+        self
+    }
+}
+
+/// Version 1 of the JSON. Fields are only ever added.
+#[derive(Serialize, Deserialize)]
+struct Json {
+    tollgate_grant: u32,
+    name: LockName,
+    mode: Mode,
+    owner: OwnerId,
+    token: Token,
+    ttl_ms: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    deadline: Option<JsonDeadline>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    age: Option<Age>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    handle: Option<String>,
+}
+
+/// A deadline that expires names the boot whose clock it is on.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum JsonDeadline {
+    At { boot_id: String, boottime_ns: Moment },
+    Elsewhere { unknown: bool },
+}
+
+impl From<Grant> for Json {
+    fn from(grant: Grant) -> Self {
+        let deadline = match grant.deadline {
+            Deadline::At(moment) => {
+                Some(JsonDeadline::At { boot_id: boot_id().to_owned(), boottime_ns: moment })
+            }
+            Deadline::Unknown => Some(JsonDeadline::Elsewhere { unknown: true }),
+            Deadline::Never => None,
+        };
+        Self {
+            tollgate_grant: 1,
+            name: grant.name,
+            mode: grant.mode,
+            owner: grant.owner,
+            token: grant.token,
+            ttl_ms: u64::try_from(grant.ttl.as_millis()).unwrap_or(u64::MAX),
+            deadline,
+            age: grant.age,
+            handle: grant.handle,
+        }
+    }
+}
+
+impl TryFrom<Json> for Grant {
+    type Error = String;
+    fn try_from(json: Json) -> Result<Self, String> {
+        if json.tollgate_grant != 1 {
+            return Err(format!(
+                "this grant has version {}, and this program reads version 1; use a newer tollgate",
+                json.tollgate_grant
+            ));
+        }
+        let deadline = match json.deadline {
+            None => Deadline::Never,
+            Some(JsonDeadline::At { boot_id: theirs, boottime_ns }) if theirs == boot_id() => {
+                Deadline::At(boottime_ns)
+            }
+            Some(_) => Deadline::Unknown,
+        };
+        Ok(Self {
+            name: json.name,
+            mode: json.mode,
+            owner: json.owner,
+            token: json.token,
+            ttl: Duration::from_millis(json.ttl_ms),
+            deadline,
+            age: json.age,
+            handle: json.handle,
+        })
+    }
+}
+
+/// Which boot of which host this is. Random where the kernel does not tell, so that no other boot matches.
+fn boot_id() -> &'static str {
+    static BOOT_ID: OnceLock<String> = OnceLock::new();
+    BOOT_ID.get_or_init(|| match std::fs::read_to_string("/proc/sys/kernel/random/boot_id") {
+        Ok(id) => id.trim().to_owned(),
+        Err(_) => OwnerId::random().to_hex(),
+    })
+}

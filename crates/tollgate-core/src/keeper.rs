@@ -1,0 +1,91 @@
+//! The keeper: one thread with a runtime of its own per process.
+//!
+//! Renewals, background releases and withdrawals, and timers run here, so that a caller who blocks its
+//! executor loses no lock, and a guard can be dropped where there is no runtime at all.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::clock::watch_for_jumps;
+use crate::error::{Error, ErrorKind, Result};
+
+/// A handle to the keeper's runtime. Cloning is cheap.
+///
+/// Backends open the connections that renewals use from tasks spawned here: a driver's task on the
+/// caller's blocked executor renews nothing. Nothing that runs here may block.
+#[derive(Debug, Clone)]
+pub struct Keeper {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    runtime: Handle,
+    jumps: watch::Receiver<u64>,
+}
+
+impl Keeper {
+    /// The process's keeper, started at the first call. It lives as long as the process.
+    pub fn global() -> Result<Self> {
+        static KEEPER: std::sync::Mutex<Option<Keeper>> = std::sync::Mutex::new(None);
+        let mut keeper = KEEPER.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(keeper) = &*keeper {
+            return Ok(keeper.clone());
+        }
+        let started = Self::start().map_err(|error| {
+            Error::new(
+                ErrorKind::Unavailable,
+                "the keeper's thread cannot be started; is a limit on threads reached?",
+            )
+            .caused_by(error)
+        })?;
+        Ok(keeper.insert(started).clone())
+    }
+
+    fn start() -> std::io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let (jumped, jumps) = watch::channel(0);
+        let handle = runtime.handle().clone();
+        std::thread::Builder::new()
+            .name("tollgate-keeper".to_owned())
+            .spawn(move || runtime.block_on(watch_for_jumps(jumped)))?;
+        Ok(Self { inner: Arc::new(Inner { runtime: handle, jumps }) })
+    }
+
+    /// Runs `future` on the keeper's thread.
+    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
+        self.inner.runtime.spawn(future)
+    }
+
+    /// Runs `work`, which may block, on a thread beside the keeper's.
+    pub fn spawn_blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> JoinHandle<T> {
+        self.inner.runtime.spawn_blocking(work)
+    }
+
+    /// Waits on the current thread for `future`, with the keeper's timers. Not for use inside a runtime.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.inner.runtime.block_on(future)
+    }
+
+    /// Sleeps on the keeper's timer, whatever executor polls it.
+    pub(crate) fn sleep(&self, duration: Duration) -> tokio::time::Sleep {
+        let _inside = self.inner.runtime.enter();
+        tokio::time::sleep(duration)
+    }
+
+    /// Changes when timers must be looked at again because the machine was suspended.
+    pub(crate) fn jumps(&self) -> watch::Receiver<u64> {
+        self.inner.jumps.clone()
+    }
+}

@@ -1,0 +1,31 @@
+//! The core of Tollgate: the contract engines implement, and everything about locks that needs no engine.
+//!
+//! Read [`backend`] for the contract, `lock.rs` for how a lock is taken, `hold.rs` for what a guard
+//! believes and when it stops, and `keep.rs` for renewal.
+
+pub mod backend;
+pub mod capabilities;
+mod claim;
+mod clock;
+mod error;
+pub mod events;
+mod grant;
+pub mod guarantees;
+mod keeper;
+mod state;
+pub mod wait;
+
+pub use backend::{
+    Attempt, Backend, BoxFuture, BoxStream, Contention, Extension, LossCause, Release, Revocation,
+};
+pub use capabilities::Capabilities;
+pub use claim::{Claim, Details};
+pub use clock::{BootClock, Clock};
+pub use error::{Error, ErrorKind, Result};
+pub use grant::{Deadline, Grant};
+pub use guarantees::{Fault, Guarantee, Guarantees};
+pub use keeper::Keeper;
+pub use state::{Event, Happening, Holder, LockState, Waiter};
+pub use tollgate_types::{
+    Age, InvalidName, InvalidToken, LockName, Mode, Moment, OwnerId, Party, PartyId, Token,
+};

@@ -1,0 +1,90 @@
+//! What can be seen of a lock from outside: states and events. Owner ids are secrets and are not here.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tollgate_types::{LockName, Mode, Token};
+
+use crate::claim::Details;
+
+/// A lock that is held or waited for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockState {
+    /// Which lock.
+    pub name: LockName,
+    /// Who is in, in the order of their grants.
+    pub holders: Vec<Holder>,
+    /// Who waits, in the order they will be served where the engine has a queue.
+    pub waiters: Vec<Waiter>,
+}
+
+/// Somebody who is in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// How they share.
+    pub mode: Mode,
+    /// Their token. Foreign clients that hold the lock without one have none.
+    pub token: Option<Token>,
+    /// When the engine will take the lock away unless it is renewed; `None` where nothing expires.
+    #[serde(with = "millis", rename = "expires_in_ms", default, skip_serializing_if = "Option::is_none")]
+    pub expires_in: Option<Duration>,
+    /// Who they are.
+    pub details: Details,
+}
+
+/// Somebody who waits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiter {
+    /// How they want to share.
+    pub mode: Mode,
+    /// Who they are.
+    pub details: Details,
+}
+
+/// Something that happened to a lock.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// Which lock.
+    pub name: LockName,
+    /// The token of the grant it happened to.
+    pub token: Token,
+    /// What happened.
+    pub what: Happening,
+}
+
+/// What can happen to a grant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Happening {
+    /// Somebody got in.
+    Granted,
+    /// They left, or were lost: what the engine cannot tell apart.
+    Ended,
+    /// They released it.
+    Released,
+    /// Their lease ran out.
+    Expired,
+    /// An operator broke the lock.
+    Revoked,
+}
+
+/// Durations as whole milliseconds.
+mod millis {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(
+        value: &Option<Duration>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        value.map(|duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Duration>, D::Error> {
+        Ok(Option::<u64>::deserialize(deserializer)?.map(Duration::from_millis))
+    }
+}
