@@ -81,10 +81,10 @@ pub trait Backend: Send + Sync + 'static {
     fn release<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Result<Release>>;
 
     /// Completes when the engine tells, unasked, that the grant is lost: a session ended, an operator asked
-    /// the holder to leave. Never completes where the engine does not tell; renewals find out then.
-    fn lost<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, LossCause> {
+    /// the holder to leave. `None` where the engine does not tell; renewals find out then.
+    fn lost<'a>(&'a self, grant: &'a Grant) -> Option<BoxFuture<'a, LossCause>> {
         let _ = grant;
-        Box::pin(std::future::pending())
+        None
     }
 
     /// Holders and waiters of one lock; `None` when nobody holds it or waits.
@@ -185,6 +185,8 @@ pub enum LossCause {
     MaxHold,
     /// The work made no progress for as long as `stall_after` allows.
     Stalled,
+    /// It was given back; only views that outlive their guard see this.
+    Released,
 }
 
 impl std::fmt::Display for LossCause {
@@ -196,6 +198,7 @@ impl std::fmt::Display for LossCause {
             Self::SessionEnded => "the session it hung on ended",
             Self::MaxHold => "it was held for as long as max_hold allows",
             Self::Stalled => "the work made no progress for as long as stall_after allows",
+            Self::Released => "it was released",
         })
     }
 }

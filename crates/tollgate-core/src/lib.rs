@@ -6,12 +6,20 @@
 pub mod backend;
 pub mod capabilities;
 mod claim;
+mod client;
 mod clock;
 mod error;
 pub mod events;
 mod grant;
 pub mod guarantees;
+mod guard;
+mod hold;
+mod keep;
 mod keeper;
+mod lease;
+mod lock;
+mod pending;
+mod set;
 mod state;
 pub mod wait;
 
@@ -20,11 +28,17 @@ pub use backend::{
 };
 pub use capabilities::Capabilities;
 pub use claim::{Claim, Details};
+pub use client::Locks;
 pub use clock::{BootClock, Clock};
 pub use error::{Error, ErrorKind, Result};
 pub use grant::{Deadline, Grant};
 pub use guarantees::{Fault, Guarantee, Guarantees};
+pub use guard::Guard;
+pub use hold::{Fence, GuardState};
 pub use keeper::Keeper;
+pub use lease::Lease;
+pub use lock::{DEFAULT_TTL, LockRequest, PartyHandle};
+pub use set::{Guards, SetRequest};
 pub use state::{Event, Happening, Holder, LockState, Waiter};
 pub use tollgate_types::{
     Age, InvalidName, InvalidToken, LockName, Mode, Moment, OwnerId, Party, PartyId, Token,

@@ -1,0 +1,305 @@
+//! What a guard believes of its grant, and the one place that decides it is over.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tollgate_types::{Mode, Moment};
+
+use crate::backend::{Backend, LossCause};
+use crate::clock::Clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::grant::{Deadline, Grant};
+
+/// Whether a guard may be relied on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GuardState {
+    /// Yes.
+    Held,
+    /// Still, but a renewal failed or is late.
+    Jeopardy,
+    /// No, and never again.
+    Lost {
+        /// Why.
+        cause: LossCause,
+    },
+}
+
+/// What the user asked for beside the lock itself.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Limits {
+    /// Given up after this long.
+    pub(crate) max_hold: Option<Duration>,
+    /// Given up when nobody reported progress for this long.
+    pub(crate) stall_after: Option<Duration>,
+    /// Nobody renews it.
+    pub(crate) no_renew: bool,
+}
+
+/// A grant in this process's hands: shared by the guard, its leases and the keeper.
+///
+/// Times are nanoseconds of the clock; `u64::MAX` is [`Moment::MAX`], the end of time.
+pub(crate) struct Hold {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) grant: Grant,
+    limits: Limits,
+    /// Until when the engine's answers allow us to believe in it.
+    lease: AtomicU64,
+    /// When `max_hold` is over.
+    hold_end: Moment,
+    /// When progress was last reported.
+    progress: AtomicU64,
+    /// The last word on the state. `Lost` is written once and stays.
+    told: watch::Sender<GuardState>,
+    /// Wakes the keeper's task: something changed.
+    pub(crate) nudge: Notify,
+}
+
+impl Hold {
+    pub(crate) fn new(
+        backend: Arc<dyn Backend>,
+        clock: Arc<dyn Clock>,
+        grant: Grant,
+        limits: Limits,
+    ) -> Self {
+        let now = clock.now();
+        let hold = Self {
+            lease: AtomicU64::new(0),
+            hold_end: limits.max_hold.map_or(Moment::MAX, |most| now + most),
+            progress: AtomicU64::new(now.as_nanos()),
+            told: watch::Sender::new(GuardState::Held),
+            nudge: Notify::new(),
+            backend,
+            clock,
+            limits,
+            grant,
+        };
+        hold.believe_until(hold.grant.deadline);
+        hold
+    }
+
+    /// The state now. Reads the clock: no timer is trusted, and none needs to have fired.
+    pub(crate) fn state(&self) -> GuardState {
+        let told = *self.told.borrow();
+        if matches!(told, GuardState::Lost { .. }) {
+            return told;
+        }
+        let now = self.clock.now();
+        let (deadline, cause) = self.deadline();
+        if now >= deadline {
+            self.lose(cause);
+            return *self.told.borrow();
+        }
+        if now >= self.late() { GuardState::Jeopardy } else { told }
+    }
+
+    /// When the guard stops being held unless something happens before, and what the cause will be.
+    pub(crate) fn deadline(&self) -> (Moment, LossCause) {
+        let lease = (Moment::from_nanos(self.lease.load(Ordering::Acquire)), LossCause::Expired);
+        let hold = (self.hold_end, LossCause::MaxHold);
+        let stall = match self.limits.stall_after {
+            Some(after) => Moment::from_nanos(self.progress.load(Ordering::Acquire)) + after,
+            None => Moment::MAX,
+        };
+        [hold, (stall, LossCause::Stalled)]
+            .into_iter()
+            .fold(lease, |first, other| if other.0 < first.0 { other } else { first })
+    }
+
+    /// The time left; `None` where nothing ends it.
+    pub(crate) fn remaining(&self) -> Option<Duration> {
+        if matches!(self.state(), GuardState::Lost { .. }) {
+            return Some(Duration::ZERO);
+        }
+        let (deadline, _) = self.deadline();
+        (deadline != Moment::MAX).then(|| deadline.since(self.clock.now()))
+    }
+
+    /// From when on a renewal is late: half of the ttl is gone.
+    fn late(&self) -> Moment {
+        let lease = Moment::from_nanos(self.lease.load(Ordering::Acquire));
+        if self.limits.no_renew || lease == Moment::MAX { Moment::MAX } else { lease - self.grant.ttl / 2 }
+    }
+
+    /// Whether it was taken with a lease of its own.
+    pub(crate) fn is_standalone(&self) -> bool {
+        self.limits.no_renew
+    }
+
+    /// Whether the keeper renews it. Where nothing expires a renewal is how a loss is noticed.
+    pub(crate) fn is_renewed(&self) -> bool {
+        !self.limits.no_renew || self.grant.deadline == Deadline::Never
+    }
+
+    /// Fails unless the lock is held.
+    pub(crate) fn check(&self) -> Result<()> {
+        match self.state() {
+            GuardState::Lost { cause } => Err(self.lost_error(cause)),
+            GuardState::Held | GuardState::Jeopardy => Ok(()),
+        }
+    }
+
+    pub(crate) fn lost_error(&self, cause: LossCause) -> Error {
+        Error::new(
+            ErrorKind::Lost,
+            format!("the lock is lost: {cause}; stop the work, or take the lock again"),
+        )
+        .on(&self.grant.name)
+    }
+
+    /// The engine answered a renewal. Never revives what is lost.
+    pub(crate) fn renewed(&self, deadline: Deadline) {
+        self.believe_until(deadline);
+        self.told.send_if_modified(|told| {
+            let recovered = *told == GuardState::Jeopardy;
+            if recovered {
+                *told = GuardState::Held;
+            }
+            recovered
+        });
+    }
+
+    /// The latest deadline counts: with one ttl, what the engine holds never gets shorter by a renewal.
+    fn believe_until(&self, deadline: Deadline) {
+        let nanos = match deadline {
+            Deadline::At(moment) => moment.as_nanos(),
+            Deadline::Never => u64::MAX,
+            Deadline::Unknown => 0,
+        };
+        self.lease.fetch_max(nanos, Ordering::AcqRel);
+    }
+
+    /// A renewal failed.
+    pub(crate) fn jeopardise(&self) {
+        self.told.send_if_modified(|told| {
+            let was_held = *told == GuardState::Held;
+            if was_held {
+                *told = GuardState::Jeopardy;
+            }
+            was_held
+        });
+    }
+
+    /// It is over. The first cause stays; answers whether this was the first.
+    pub(crate) fn lose(&self, cause: LossCause) -> bool {
+        let first = self.told.send_if_modified(|told| {
+            let first = !matches!(told, GuardState::Lost { .. });
+            if first {
+                *told = GuardState::Lost { cause };
+            }
+            first
+        });
+        if first {
+            self.nudge.notify_one();
+        }
+        first
+    }
+
+    pub(crate) fn report_progress(&self) {
+        self.progress.store(self.clock.now().as_nanos(), Ordering::Release);
+    }
+
+    pub(crate) fn watch(&self) -> watch::Receiver<GuardState> {
+        self.told.subscribe()
+    }
+
+    /// Renews now, for as long as the lock has a ttl, and notes the outcome.
+    pub(crate) async fn renew(&self) -> Result<()> {
+        use crate::backend::Extension;
+        match self.backend.extend(&self.grant, self.grant.ttl, None).await {
+            Ok(Extension::Extended { deadline }) => {
+                self.renewed(deadline);
+                Ok(())
+            }
+            Ok(Extension::Lost { cause }) => {
+                self.lose(cause);
+                Err(self.lost_error(cause).during("extend"))
+            }
+            Err(error) => {
+                self.jeopardise();
+                Err(error.during("extend").on(&self.grant.name))
+            }
+        }
+    }
+
+    /// Makes sure that `wanted` is left, renewing if needed.
+    pub(crate) async fn ensure(&self, wanted: Duration) -> Result<()> {
+        self.check()?;
+        if self.remaining().is_none_or(|left| left >= wanted) {
+            return Ok(());
+        }
+        let most = self.grant.ttl.saturating_sub(Deadline::margin(self.grant.ttl));
+        if wanted > most {
+            return Err(Error::invalid(format!(
+                "{wanted:?} can never be left of a ttl of {:?}; take the lock with a longer ttl",
+                self.grant.ttl
+            ))
+            .on(&self.grant.name));
+        }
+        self.renew().await?;
+        self.check()?;
+        match self.remaining() {
+            Some(left) if left < wanted => Err(Error::new(
+                ErrorKind::Timeout,
+                format!("only {left:?} are left, not {wanted:?}: max_hold, stall_after or a slow engine leaves no more"),
+            )
+            .on(&self.grant.name)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The token, after reading the clock.
+    pub(crate) fn fence(&self) -> Result<Fence> {
+        let exclusive = match self.grant.mode {
+            Mode::Exclusive => true,
+            Mode::Shared => false,
+            Mode::Permit { .. } => {
+                return Err(Error::unsupported(
+                    "a permit cannot be fenced: several permit holders are not one writer; use an exclusive lock",
+                )
+                .on(&self.grant.name));
+            }
+        };
+        self.check()?;
+        Ok(Fence { token: self.grant.token, exclusive })
+    }
+}
+
+/// Proof, as fresh as it can be, to show to a resource that refuses stale tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fence {
+    token: tollgate_types::Token,
+    exclusive: bool,
+}
+
+impl Fence {
+    /// The number to compare.
+    pub fn token(self) -> tollgate_types::Token {
+        self.token
+    }
+
+    /// Whether it raises the resource's mark; a shared holder's does not.
+    pub fn is_exclusive(self) -> bool {
+        self.exclusive
+    }
+}
+
+impl std::fmt::Display for Fence {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.token.fmt(f)
+    }
+}
+
+/// Completes when `states` says that it is over.
+pub(crate) async fn lost(mut states: watch::Receiver<GuardState>) -> LossCause {
+    loop {
+        if let GuardState::Lost { cause } = *states.borrow_and_update() {
+            return cause;
+        }
+        if states.changed().await.is_err() {
+            return LossCause::Released;
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! A view of a held lock that cannot release it.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tollgate_types::{LockName, Mode, Token};
+
+use crate::backend::LossCause;
+use crate::error::Result;
+use crate::hold::{Fence, GuardState, Hold};
+
+/// A view of a held lock: everything a [`Guard`](crate::Guard) tells, without the power to release it.
+/// Cloning is cheap; a view that outlives its guard says `Lost`.
+#[derive(Clone)]
+pub struct Lease {
+    pub(crate) hold: Arc<Hold>,
+}
+
+impl Lease {
+    /// Which lock.
+    pub fn name(&self) -> &LockName {
+        &self.hold.grant.name
+    }
+
+    /// How it is shared.
+    pub fn mode(&self) -> Mode {
+        self.hold.grant.mode
+    }
+
+    /// The bare token, whether or not the lock is still held. Use [`fence`](Self::fence) for writes.
+    pub fn token(&self) -> Token {
+        self.hold.grant.token
+    }
+
+    /// The token to show to a resource, after re-checking the deadline.
+    ///
+    /// Fails with `Lost` if the lock is not held any more, and with `Unsupported` for a permit: several
+    /// permit holders are not one writer.
+    pub fn fence(&self) -> Result<Fence> {
+        self.hold.fence()
+    }
+
+    /// Whether the lock may be relied on. Reads the clock, so it never says `Held` past the deadline.
+    pub fn state(&self) -> GuardState {
+        self.hold.state()
+    }
+
+    /// Fails with `Lost`, and the cause, unless the lock is held.
+    pub fn check(&self) -> Result<()> {
+        self.hold.check()
+    }
+
+    /// The time left until the lock is lost unless it is renewed; `None` where nothing expires.
+    pub fn remaining(&self) -> Option<Duration> {
+        self.hold.remaining()
+    }
+
+    /// Makes sure that at least `wanted` is left, renewing if needed, or fails.
+    pub async fn ensure(&self, wanted: Duration) -> Result<()> {
+        self.hold.ensure(wanted).await
+    }
+
+    /// Reports that the work goes on, for locks taken with `stall_after`.
+    pub fn progress(&self) {
+        self.hold.report_progress();
+    }
+
+    /// Completes with the cause when the lock is lost, or released.
+    pub fn lost(&self) -> impl Future<Output = LossCause> + Send + 'static {
+        crate::hold::lost(self.hold.watch())
+    }
+
+    /// Tells every change of the state.
+    pub fn watch(&self) -> watch::Receiver<GuardState> {
+        self.hold.watch()
+    }
+}
+
+impl std::fmt::Debug for Lease {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lease")
+            .field("name", self.name())
+            .field("token", &self.token())
+            .field("mode", &self.mode())
+            .field("state", &self.state())
+            .finish()
+    }
+}

@@ -1,0 +1,264 @@
+//! How a lock is taken: the request, and the way from a claim to a guard.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tollgate_types::{Age, LockName, Mode, Party, PartyId};
+
+use crate::backend::{Attempt, Release};
+use crate::claim::Claim;
+use crate::client::Client;
+use crate::error::{Error, ErrorKind, Result};
+use crate::grant::Grant;
+use crate::guard::Guard;
+use crate::hold::Limits;
+use crate::lease::Lease;
+use crate::pending::Pending;
+
+/// The ttl of a lock whose request does not say.
+pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
+
+/// A request for a lock, to be configured and then acquired.
+///
+/// Nothing happens before [`acquire`](Self::acquire), [`try_acquire`](Self::try_acquire) or
+/// [`run`](Self::run). Their futures may be dropped at any await: the claim is withdrawn then.
+#[must_use = "a request does nothing until it is acquired"]
+#[derive(Clone)]
+pub struct LockRequest {
+    client: Arc<Client>,
+    name: String,
+    mode: Result<Mode, u32>,
+    ttl: Duration,
+    wait: Option<Duration>,
+    limits: Limits,
+    lock_delay: Duration,
+    meta: Vec<(String, String)>,
+    party: Option<PartyHandle>,
+}
+
+impl LockRequest {
+    pub(crate) fn new(client: Arc<Client>, name: &str) -> Self {
+        Self {
+            client,
+            name: name.to_owned(),
+            mode: Ok(Mode::Exclusive),
+            ttl: DEFAULT_TTL,
+            wait: None,
+            limits: Limits::default(),
+            lock_delay: Duration::ZERO,
+            meta: Vec::new(),
+            party: None,
+        }
+    }
+
+    /// Shares the lock with every other shared holder.
+    pub fn shared(mut self) -> Self {
+        self.mode = Ok(Mode::Shared);
+        self
+    }
+
+    /// Takes one of `limit` permits. All permits of a name must have the same limit to be in together.
+    pub fn permit(mut self, limit: u32) -> Self {
+        self.mode = Mode::permit(limit).ok_or(limit);
+        self
+    }
+
+    /// How long the lock lives without renewal; 30 s unless said. The keeper renews it every third of that.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// Waits at most this long. Without it [`acquire`](Self::acquire) waits for ever and
+    /// [`try_acquire`](Self::try_acquire) not at all.
+    pub fn wait(mut self, most: Duration) -> Self {
+        self.wait = Some(most);
+        self
+    }
+
+    /// Gives the lock up after it was held for `most`, whatever the work does.
+    pub fn max_hold(mut self, most: Duration) -> Self {
+        self.limits.max_hold = Some(most);
+        self
+    }
+
+    /// Gives the lock up when nobody called [`progress`](Lease::progress) for this long.
+    pub fn stall_after(mut self, silence: Duration) -> Self {
+        self.limits.stall_after = Some(silence);
+        self
+    }
+
+    /// Has nobody renew the lock: it ends with its ttl.
+    pub fn no_renew(mut self) -> Self {
+        self.limits.no_renew = true;
+        self
+    }
+
+    /// Keeps the name closed for `delay` if this holder is lost rather than released, so that what it
+    /// still had under way can arrive first.
+    pub fn lock_delay(mut self, delay: Duration) -> Self {
+        self.lock_delay = delay;
+        self
+    }
+
+    /// Adds something that people see who look at the lock.
+    pub fn meta(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.meta.push((key.into(), value.into()));
+        self
+    }
+
+    /// Says which task or transaction this claim belongs to.
+    pub fn party(mut self, party: &PartyHandle) -> Self {
+        self.party = Some(party.clone());
+        self
+    }
+
+    /// Takes the lock, waiting for it as long as [`wait`](Self::wait) says. Fails with `Timeout` if that
+    /// was not enough.
+    pub async fn acquire(self) -> Result<Guard> {
+        let (name, wait) = (self.name.clone(), self.wait);
+        match self.take(wait).await? {
+            Some(guard) => Ok(guard),
+            None => Err(Error::new(
+                ErrorKind::Timeout,
+                format!(
+                    "it is still busy after {:?}; wait longer, or look who holds it",
+                    wait.unwrap_or_default()
+                ),
+            )
+            .during("acquire")
+            .on(&LockName::new(name)?)),
+        }
+    }
+
+    /// Takes the lock if it is free, or comes free within [`wait`](Self::wait); `None` if it is busy.
+    pub async fn try_acquire(self) -> Result<Option<Guard>> {
+        let wait = self.wait.unwrap_or(Duration::ZERO);
+        self.take(Some(wait)).await
+    }
+
+    /// Takes the lock, runs `work`, and releases it. `work` is cancelled when the lock is lost.
+    ///
+    /// Fails with `Lost` also if `work` came to its end but the lock had not lasted until then.
+    pub async fn run<T>(self, work: impl AsyncFnOnce(Lease) -> T) -> Result<T> {
+        let guard = self.acquire().await?;
+        let lost = guard.lost();
+        let value = tokio::select! {
+            biased;
+            cause = lost => return Err(guard.lease().hold.lost_error(cause).during("run")),
+            value = work(guard.lease()) => value,
+        };
+        guard.check().map_err(|error| error.during("run"))?;
+        let lease = guard.lease();
+        match guard.release().await {
+            Ok(Release::AlreadyLost) => Err(lease.hold.lost_error(crate::LossCause::Gone).during("run")),
+            // The work was done under the lock; a release that is not answered goes on in the background.
+            Ok(Release::Released) | Err(_) => Ok(value),
+        }
+    }
+
+    /// From the request to a guard; `None` if the lock is busy for longer than `most`.
+    async fn take(self, most: Option<Duration>) -> Result<Option<Guard>> {
+        let claim = self.claim().map_err(|error| error.during("acquire"))?;
+        let name = claim.name.clone();
+        let named = |error: Error| error.during("acquire").on(&name);
+        let started = self.client.clock.now();
+        let backend = self.client.backend.clone();
+        let pending = Pending::new(&self.client, claim);
+        let grant = match most {
+            None => Some(backend.acquire(pending.claim()).await.map_err(named)?),
+            Some(Duration::ZERO) => match backend.try_acquire(pending.claim()).await.map_err(named)? {
+                Attempt::Granted(grant) => Some(grant),
+                Attempt::Busy(_) => {
+                    pending.settle();
+                    return Ok(None);
+                }
+            },
+            Some(most) => tokio::select! {
+                biased;
+                grant = backend.acquire(pending.claim()) => Some(grant.map_err(named)?),
+                () = self.client.clock.sleep_until(started + most) => None,
+            },
+        };
+        let Some(grant) = grant else {
+            pending.withdraw().await;
+            return Ok(None);
+        };
+        self.hold(pending, grant).map(Some).map_err(named)
+    }
+
+    /// The grant becomes a guard, unless its deadline passed before anybody could use it.
+    fn hold(&self, pending: Pending, grant: Grant) -> Result<Guard> {
+        if let (Some(party), Some(age)) = (&self.party, grant.age) {
+            party.note(age);
+        }
+        let guard = Guard::new(&self.client, grant, self.limits);
+        pending.settle();
+        guard.check()?;
+        Ok(guard)
+    }
+
+    fn claim(&self) -> Result<Claim> {
+        self.client.check_open()?;
+        let name = LockName::new(&self.name)?;
+        let mode = self.mode.map_err(|limit| {
+            Error::invalid(format!("a semaphore of {limit} permits lets nobody in; use at least 1"))
+        })?;
+        let capabilities = self.client.backend.capabilities();
+        capabilities.check_mode(mode).map_err(|error| error.on(&name))?;
+        capabilities.check_ttl(self.ttl).map_err(|error| error.on(&name))?;
+        capabilities.check_lock_delay(self.lock_delay).map_err(|error| error.on(&name))?;
+        for (limit, what) in [(self.limits.max_hold, "max_hold"), (self.limits.stall_after, "stall_after")] {
+            if limit == Some(Duration::ZERO) {
+                return Err(Error::invalid(format!("{what} of zero would lose the lock at once")).on(&name));
+            }
+        }
+        let mut claim = Claim::new(name, mode, self.ttl);
+        claim.details.meta.extend(self.meta.iter().cloned());
+        claim.details.check()?;
+        claim.party = self.party.as_ref().map(PartyHandle::stamp);
+        claim.lock_delay = self.lock_delay;
+        claim.standalone = self.limits.no_renew;
+        Ok(claim)
+    }
+}
+
+impl std::fmt::Debug for LockRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LockRequest")
+            .field("name", &self.name)
+            .field("ttl", &self.ttl)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A task or transaction that joins several claims. Clones are the same party, and it keeps its age across
+/// retries.
+#[derive(Debug, Clone)]
+pub struct PartyHandle {
+    id: PartyId,
+    age: Arc<OnceLock<Age>>,
+}
+
+impl PartyHandle {
+    /// A new party. It gets its age with its first claim.
+    pub fn new() -> Self {
+        Self { id: PartyId::random(), age: Arc::default() }
+    }
+
+    /// What a claim carries of it.
+    pub fn stamp(&self) -> Party {
+        Party { id: self.id, age: self.age.get().copied() }
+    }
+
+    fn note(&self, age: Age) {
+        // The first age stays; a second claim of the same party was stamped with the same one.
+        let _ = self.age.set(age);
+    }
+}
+
+impl Default for PartyHandle {
+    fn default() -> Self {
+        Self::new()
+    }
+}

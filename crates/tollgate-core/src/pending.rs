@@ -1,0 +1,72 @@
+//! A claim under way: withdrawn unless it ends in a guard.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::claim::Claim;
+use crate::client::Client;
+use crate::wait::jittered;
+
+/// A claim that the engine may know of. Dropping it, at whatever await the caller gave up, withdraws it.
+pub(crate) struct Pending {
+    client: Arc<Client>,
+    claim: Claim,
+    settled: bool,
+}
+
+impl Pending {
+    pub(crate) fn new(client: &Arc<Client>, claim: Claim) -> Self {
+        Self { client: client.clone(), claim, settled: false }
+    }
+
+    pub(crate) fn claim(&self) -> &Claim {
+        &self.claim
+    }
+
+    /// The engine knows nothing of the claim, or a guard has taken it over.
+    pub(crate) fn settle(mut self) {
+        self.settled = true;
+    }
+
+    /// Withdraws the claim and waits a little for the engine's answer; the rest goes on in the background.
+    pub(crate) async fn withdraw(mut self) {
+        const PATIENCE: Duration = Duration::from_secs(1);
+        let until = self.client.clock.now() + PATIENCE;
+        let withdrawn = self.start_withdrawal();
+        tokio::select! {
+            _ = withdrawn => {}
+            () = self.client.clock.sleep_until(until) => {}
+        }
+    }
+
+    fn start_withdrawal(&mut self) -> tokio::task::JoinHandle<()> {
+        self.settled = true;
+        self.client.in_background(withdraw_until_answered(self.client.clone(), self.claim.clone()))
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if !self.settled {
+            self.start_withdrawal();
+        }
+    }
+}
+
+/// Repeats a withdrawal until the engine answers, or the ttl has passed and the engine has forgotten.
+async fn withdraw_until_answered(client: Arc<Client>, claim: Claim) {
+    let until = client.clock.now() + claim.ttl * 2;
+    let mut pause = Duration::from_millis(20);
+    loop {
+        let try_until = until.min(client.clock.now() + claim.ttl / 3);
+        let answered = tokio::select! {
+            answer = client.backend.withdraw(&claim) => answer.is_ok(),
+            () = client.clock.sleep_until(try_until) => false,
+        };
+        if answered || client.clock.now() >= until {
+            return;
+        }
+        client.clock.sleep_until(client.clock.now() + jittered(pause)).await;
+        pause = (pause * 2).min(claim.ttl / 3);
+    }
+}

@@ -1,0 +1,180 @@
+//! Several locks at once: all or nothing, in one order for everybody.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, select_all};
+use tollgate_types::LockName;
+
+use crate::backend::{LossCause, Release};
+use crate::client::Locks;
+use crate::error::{Error, ErrorKind, Result};
+use crate::guard::Guard;
+use crate::lock::{DEFAULT_TTL, LockRequest};
+
+/// A request for several locks. They are taken one after the other in the order of their names, which is
+/// the same for everybody, so that no two sets wait for each other.
+#[must_use = "a request does nothing until it is acquired"]
+#[derive(Debug, Clone)]
+pub struct SetRequest {
+    locks: Locks,
+    names: Vec<String>,
+    shared: bool,
+    ttl: Duration,
+    wait: Option<Duration>,
+}
+
+impl SetRequest {
+    pub(crate) fn new(locks: Locks, names: Vec<String>) -> Self {
+        Self { locks, names, shared: false, ttl: DEFAULT_TTL, wait: None }
+    }
+
+    /// Shares every one of them with other shared holders.
+    pub fn shared(mut self) -> Self {
+        self.shared = true;
+        self
+    }
+
+    /// How long each lives without renewal; 30 s unless said.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// Waits at most this long for all of them together.
+    pub fn wait(mut self, most: Duration) -> Self {
+        self.wait = Some(most);
+        self
+    }
+
+    /// Takes all of them, waiting as long as [`wait`](Self::wait) says. Fails with `Timeout` if that was
+    /// not enough, and holds none of them then.
+    pub async fn acquire(self) -> Result<Guards> {
+        let wait = self.wait;
+        self.take(wait).await?.map_err(|busy| {
+            Error::new(
+                ErrorKind::Timeout,
+                format!("it is still busy after {:?}; none of the set is held", wait.unwrap_or_default()),
+            )
+            .during("acquire")
+            .on(&busy)
+        })
+    }
+
+    /// Takes all of them if they are free, or come free within [`wait`](Self::wait); `None` if one is busy.
+    pub async fn try_acquire(self) -> Result<Option<Guards>> {
+        let wait = self.wait.unwrap_or_default();
+        Ok(self.take(Some(wait)).await?.ok())
+    }
+
+    /// All guards, or the name of the lock that was busy.
+    async fn take(self, most: Option<Duration>) -> Result<Result<Guards, LockName>> {
+        let clock = self.locks.clock();
+        let until = most.map(|most| clock.now() + most);
+        let mut taken = Guards { guards: Vec::new() };
+        for name in self.sorted()? {
+            let mut request = self.request(&name);
+            if let Some(until) = until {
+                request = request.wait(until.since(clock.now()));
+            }
+            // Without the select a lock lost while we wait for the next one would be found out late.
+            let next = tokio::select! {
+                guard = async { if until.is_some() { request.try_acquire().await } else { request.acquire().await.map(Some) } } => guard,
+                (name, cause) = taken.lost() => Err(Error::new(ErrorKind::Lost, format!("it was lost while waiting for the rest of the set: {cause}")).during("acquire").on(&name)),
+            };
+            match next {
+                Ok(Some(guard)) => taken.guards.push(guard),
+                Ok(None) => {
+                    taken.release().await?;
+                    return Ok(Err(name));
+                }
+                Err(error) => {
+                    // What could not be released now is released in the background.
+                    let _ = taken.release().await;
+                    return Err(error);
+                }
+            }
+        }
+        taken.check()?;
+        Ok(Ok(taken))
+    }
+
+    fn sorted(&self) -> Result<BTreeSet<LockName>> {
+        let mut sorted = BTreeSet::new();
+        for name in &self.names {
+            let name = LockName::new(name)?;
+            if sorted.contains(&name) {
+                return Err(Error::invalid("the set names it twice; a lock is not re-entrant")
+                    .during("acquire")
+                    .on(&name));
+            }
+            sorted.insert(name);
+        }
+        if sorted.is_empty() {
+            return Err(Error::invalid("a set needs at least one name").during("acquire"));
+        }
+        Ok(sorted)
+    }
+
+    fn request(&self, name: &LockName) -> LockRequest {
+        let request = self.locks.lock(name).ttl(self.ttl);
+        if self.shared { request.shared() } else { request }
+    }
+}
+
+/// Several held locks, sorted by name. Dropping them releases all in the background.
+#[must_use = "dropping guards releases the locks"]
+#[derive(Debug)]
+pub struct Guards {
+    guards: Vec<Guard>,
+}
+
+impl Guards {
+    /// The guard of one of them.
+    pub fn get(&self, name: &str) -> Option<&Guard> {
+        self.guards.iter().find(|guard| guard.name().as_str() == name)
+    }
+
+    /// All of them, sorted by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Guard> {
+        self.guards.iter()
+    }
+
+    /// Fails with `Lost` unless every one of them is held.
+    pub fn check(&self) -> Result<()> {
+        self.guards.iter().try_for_each(|guard| guard.check())
+    }
+
+    /// Completes when the first of them is lost. Never, if there are none.
+    pub fn lost(&self) -> impl Future<Output = (LockName, LossCause)> + Send + 'static {
+        let each: Vec<BoxFuture<'static, _>> = self
+            .guards
+            .iter()
+            .map(|guard| {
+                let (name, lost) = (guard.name().clone(), guard.lost());
+                Box::pin(async move { (name, lost.await) }) as BoxFuture<'static, _>
+            })
+            .collect();
+        async move {
+            if each.is_empty() {
+                return std::future::pending().await;
+            }
+            select_all(each).await.0
+        }
+    }
+
+    /// Gives all of them back: `AlreadyLost` if one of them was. The first error is told; the rest are
+    /// released all the same.
+    pub async fn release(self) -> Result<Release> {
+        let mut outcome = Ok(Release::Released);
+        for guard in self.guards.into_iter().rev() {
+            match (guard.release().await, &outcome) {
+                (Err(error), Ok(_)) => outcome = Err(error),
+                (Ok(Release::AlreadyLost), Ok(_)) => outcome = Ok(Release::AlreadyLost),
+                _ => {}
+            }
+        }
+        outcome
+    }
+}
