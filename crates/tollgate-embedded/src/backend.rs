@@ -1,0 +1,248 @@
+//! The contract, spoken by the embedded engine.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::stream;
+use tokio::sync::broadcast::error::RecvError;
+use tollgate_core::backend::{BoxFuture, BoxStream};
+use tollgate_core::capabilities::{Adopt, Capabilities, Liveness, Modes, Queue, Revoke, Scope, TtlRange};
+use tollgate_core::guarantees::Basis;
+use tollgate_core::{
+    Attempt, Backend, BootClock, Claim, Clock, Contention, Deadline, Details, Error, ErrorKind, Event, Extension,
+    Fault, Grant, Guarantees, Holder, Keeper, LockName, LockState, LossCause, Moment, Release, Result, Revocation,
+    Token, Waiter,
+};
+use tollgate_engine::{Answer, Command, Granted, LockView};
+
+use crate::heart::{Heart, Kept, Taken};
+
+/// Locks among the tasks and threads of this process, on an engine that lives in it.
+#[derive(Clone)]
+pub struct MemoryBackend {
+    heart: Arc<Heart>,
+    capabilities: Arc<Capabilities>,
+}
+
+impl MemoryBackend {
+    /// An engine of its own that nobody else sees.
+    pub fn new(clock: Arc<dyn Clock>, keeper: &Keeper) -> Self {
+        Self { heart: Heart::start(clock, keeper), capabilities: Arc::new(capabilities()) }
+    }
+
+    /// The process's engine called `name`: whoever asks for the same name gets the same locks. It lives as
+    /// long as the process, because tokens must not start again.
+    pub fn named(name: &str) -> Result<Self> {
+        static ENGINES: Mutex<Option<HashMap<String, MemoryBackend>>> = Mutex::new(None);
+        let keeper = Keeper::global()?;
+        let mut engines = ENGINES.lock().unwrap_or_else(PoisonError::into_inner);
+        let engine = engines
+            .get_or_insert_default()
+            .entry(name.to_owned())
+            .or_insert_with(|| Self::new(Arc::new(BootClock::new(keeper.clone())), &keeper));
+        Ok(engine.clone())
+    }
+
+    /// From now on every token is larger than `token`, for locks that move here from another engine.
+    pub fn raise_floor(&self, token: Token) {
+        self.heart.command(Command::RaiseFloor { token });
+    }
+
+    fn acquire_now(&self, claim: &Claim, wait: bool) -> Taken {
+        self.heart.acquire(
+            tollgate_engine::Claim {
+                name: claim.name.clone(),
+                mode: claim.mode,
+                owner: claim.owner,
+                ttl: claim.ttl,
+                // A waiter lives in this process: it cannot vanish without being dropped.
+                wait_lease: None,
+                lock_delay: claim.lock_delay,
+                party: claim.party,
+                details: Arc::new(claim.details.clone()),
+            },
+            wait,
+        )
+    }
+}
+
+fn capabilities() -> Capabilities {
+    Capabilities {
+        backend: "memory",
+        scope: Scope::Process,
+        modes: Modes::ALL,
+        liveness: Liveness::Lease,
+        queue: Queue::Fifo,
+        ttl: TtlRange {
+            min: Duration::from_millis(10),
+            max: Duration::from_secs(365 * 24 * 3600),
+            step: Duration::ZERO,
+        },
+        adopt: Adopt::Any,
+        revoke: Revoke::Forced,
+        lock_delay: true,
+        guarantees: Guarantees::new(|fault| match fault {
+            // A task that sleeps through its ttl wakes up beside the next holder.
+            Fault::HolderPaused | Fault::RenewalsFail => (Basis::Broken, Basis::Kept),
+            // Holder and engine read one clock and stop together.
+            Fault::ClockForward | Fault::ClockBack | Fault::ClockDrift | Fault::MachinePaused => {
+                (Basis::Kept, Basis::Kept)
+            }
+            // Holder and engine are one process, and nothing is between them.
+            Fault::HolderKilled
+            | Fault::ReplyLost
+            | Fault::RequestRepeated
+            | Fault::EngineRestarted
+            | Fault::EngineEmptied
+            | Fault::FailedOver
+            | Fault::Restored => (Basis::Absent, Basis::Absent),
+        }),
+    }
+}
+
+/// The engine reads the same clock, so its own expiry is known; the margin leaves the holder time to stop.
+fn deadline(expires: Moment, ttl: Duration) -> Deadline {
+    Deadline::At(expires - Deadline::margin(ttl))
+}
+
+fn grant(claim: &Claim, granted: Granted) -> Grant {
+    Grant::new(claim, granted.token, deadline(granted.expires, claim.ttl)).with_age(granted.age)
+}
+
+fn unexpected(answer: Answer) -> Error {
+    match answer {
+        Answer::Exhausted => Error::new(ErrorKind::Unavailable, "no token below 2^53 is left; start with a new engine")
+            .retryable(false),
+        other => Error::new(ErrorKind::Unexpected, format!("the engine answered {other:?}")),
+    }
+}
+
+impl Backend for MemoryBackend {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn try_acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(async move {
+            match self.acquire_now(claim, false) {
+                Taken::Now(granted) => Ok(Attempt::Granted(grant(claim, granted))),
+                Taken::Not(Answer::Busy { ahead, retry_after }) => {
+                    Ok(Attempt::Busy(Contention { ahead: Some(ahead), retry_after }))
+                }
+                Taken::Not(other) => Err(unexpected(other)),
+                Taken::Later(_) => Err(Error::new(ErrorKind::Unexpected, "the engine queued what may not wait")),
+            }
+        })
+    }
+
+    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Grant>> {
+        Box::pin(async move {
+            match self.acquire_now(claim, true) {
+                Taken::Now(granted) => Ok(grant(claim, granted)),
+                Taken::Later(granted) => match granted.await {
+                    Ok(granted) => Ok(grant(claim, granted)),
+                    Err(_) => Err(Error::new(ErrorKind::Indeterminate, "the claim was withdrawn while it waited")),
+                },
+                Taken::Not(other) => Err(unexpected(other)),
+            }
+        })
+    }
+
+    fn withdraw<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            self.heart.command(Command::Withdraw { name: claim.name.clone(), owner: claim.owner });
+            Ok(())
+        })
+    }
+
+    fn extend<'a>(
+        &'a self,
+        grant: &'a Grant,
+        ttl: Duration,
+        details: Option<&'a Details>,
+    ) -> BoxFuture<'a, Result<Extension>> {
+        Box::pin(async move {
+            let details = details.map(|details| Arc::new(details.clone()));
+            let (name, owner) = (grant.name.clone(), grant.owner);
+            match self.heart.command(Command::Extend { name, owner, ttl, details }) {
+                Answer::Extended { expires } => Ok(Extension::Extended { deadline: deadline(expires, ttl) }),
+                Answer::NotFound => Ok(Extension::Lost { cause: LossCause::Gone }),
+                other => Err(unexpected(other)),
+            }
+        })
+    }
+
+    fn release<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Result<Release>> {
+        Box::pin(async move {
+            let (name, owner) = (grant.name.clone(), grant.owner);
+            match self.heart.command(Command::Release { name, owner }) {
+                Answer::Released { .. } => Ok(Release::Released),
+                Answer::NotFound => Ok(Release::AlreadyLost),
+                other => Err(unexpected(other)),
+            }
+        })
+    }
+
+    fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<Option<LockState>>> {
+        Box::pin(async move {
+            Ok(self.heart.look(|engine, now| engine.inspect(name).map(|view| state(&view, now))).filter(is_in_use))
+        })
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<LockState>> {
+        let look = move || {
+            self.heart.look(|engine, now| engine.list(prefix).iter().map(|view| state(view, now)).collect::<Vec<_>>())
+        };
+        Box::pin(stream::iter(look().into_iter().filter(is_in_use).map(Ok)))
+    }
+
+    fn events<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<Event>> {
+        Box::pin(stream::unfold(self.heart.subscribe(), move |mut happenings| async move {
+            loop {
+                match happenings.recv().await {
+                    Ok(event) if event.name.as_str().starts_with(prefix) => return Some((Ok(event), happenings)),
+                    // Somebody else's, or too slow: events may skip.
+                    Ok(_) | Err(RecvError::Lagged(_)) => {}
+                    Err(RecvError::Closed) => return None,
+                }
+            }
+        }))
+    }
+
+    fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>> {
+        Box::pin(async move {
+            match self.heart.command(Command::Revoke { name: name.clone(), token }) {
+                Answer::Revoked => Ok(Revocation::Revoked),
+                Answer::NotFound => Ok(Revocation::NotHeld),
+                other => Err(unexpected(other)),
+            }
+        })
+    }
+}
+
+/// A name that only stays closed after a lost holder is held by nobody.
+fn is_in_use(state: &LockState) -> bool {
+    !(state.holders.is_empty() && state.waiters.is_empty())
+}
+
+fn state(view: &LockView<'_, Kept>, now: Moment) -> LockState {
+    LockState {
+        name: view.name.clone(),
+        holders: view
+            .holders
+            .iter()
+            .map(|holder| Holder {
+                mode: holder.mode,
+                token: Some(holder.token),
+                expires_in: Some(holder.expires.since(now)),
+                details: Details::clone(holder.details),
+            })
+            .collect(),
+        waiters: view
+            .waiters
+            .iter()
+            .map(|waiter| Waiter { mode: waiter.mode, details: Details::clone(waiter.details) })
+            .collect(),
+    }
+}
