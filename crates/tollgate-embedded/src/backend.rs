@@ -10,9 +10,9 @@ use tollgate_core::backend::{BoxFuture, BoxStream};
 use tollgate_core::capabilities::{Adopt, Capabilities, Liveness, Modes, Queue, Revoke, Scope, TtlRange};
 use tollgate_core::guarantees::Basis;
 use tollgate_core::{
-    Attempt, Backend, BootClock, Claim, Clock, Contention, Deadline, Details, Error, ErrorKind, Event, Extension,
-    Fault, Grant, Guarantees, Holder, Keeper, LockName, LockState, LossCause, Moment, Release, Result, Revocation,
-    Token, Waiter,
+    Attempt, Backend, BootClock, Claim, Clock, Contention, Deadline, Details, Error, ErrorKind, Event,
+    Extension, Fault, Grant, Guarantees, Holder, Keeper, LockName, LockState, LossCause, Moment, Release,
+    Result, Revocation, Token, Waiter,
 };
 use tollgate_engine::{Answer, Command, Granted, LockView};
 
@@ -112,8 +112,10 @@ fn grant(claim: &Claim, granted: Granted) -> Grant {
 
 fn unexpected(answer: Answer) -> Error {
     match answer {
-        Answer::Exhausted => Error::new(ErrorKind::Unavailable, "no token below 2^53 is left; start with a new engine")
-            .retryable(false),
+        Answer::Exhausted => {
+            Error::new(ErrorKind::Unavailable, "no token below 2^53 is left; start with a new engine")
+                .retryable(false)
+        }
         other => Error::new(ErrorKind::Unexpected, format!("the engine answered {other:?}")),
     }
 }
@@ -131,7 +133,9 @@ impl Backend for MemoryBackend {
                     Ok(Attempt::Busy(Contention { ahead: Some(ahead), retry_after }))
                 }
                 Taken::Not(other) => Err(unexpected(other)),
-                Taken::Later(_) => Err(Error::new(ErrorKind::Unexpected, "the engine queued what may not wait")),
+                Taken::Later(_) => {
+                    Err(Error::new(ErrorKind::Unexpected, "the engine queued what may not wait"))
+                }
             }
         })
     }
@@ -142,7 +146,9 @@ impl Backend for MemoryBackend {
                 Taken::Now(granted) => Ok(grant(claim, granted)),
                 Taken::Later(granted) => match granted.await {
                     Ok(granted) => Ok(grant(claim, granted)),
-                    Err(_) => Err(Error::new(ErrorKind::Indeterminate, "the claim was withdrawn while it waited")),
+                    Err(_) => {
+                        Err(Error::new(ErrorKind::Indeterminate, "the claim was withdrawn while it waited"))
+                    }
                 },
                 Taken::Not(other) => Err(unexpected(other)),
             }
@@ -186,13 +192,18 @@ impl Backend for MemoryBackend {
 
     fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<Option<LockState>>> {
         Box::pin(async move {
-            Ok(self.heart.look(|engine, now| engine.inspect(name).map(|view| state(&view, now))).filter(is_in_use))
+            Ok(self
+                .heart
+                .look(|engine, now| engine.inspect(name).map(|view| state(&view, now)))
+                .filter(is_in_use))
         })
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<LockState>> {
         let look = move || {
-            self.heart.look(|engine, now| engine.list(prefix).iter().map(|view| state(view, now)).collect::<Vec<_>>())
+            self.heart.look(|engine, now| {
+                engine.list(prefix).iter().map(|view| state(view, now)).collect::<Vec<_>>()
+            })
         };
         Box::pin(stream::iter(look().into_iter().filter(is_in_use).map(Ok)))
     }
@@ -201,7 +212,9 @@ impl Backend for MemoryBackend {
         Box::pin(stream::unfold(self.heart.subscribe(), move |mut happenings| async move {
             loop {
                 match happenings.recv().await {
-                    Ok(event) if event.name.as_str().starts_with(prefix) => return Some((Ok(event), happenings)),
+                    Ok(event) if event.name.as_str().starts_with(prefix) => {
+                        return Some((Ok(event), happenings));
+                    }
                     // Somebody else's, or too slow: events may skip.
                     Ok(_) | Err(RecvError::Lagged(_)) => {}
                     Err(RecvError::Closed) => return None,

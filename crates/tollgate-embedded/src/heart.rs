@@ -15,7 +15,7 @@ pub(crate) struct Heart {
     pub(crate) clock: Arc<dyn Clock>,
     table: Mutex<Table>,
     /// The engine's next expiry is now earlier than the timer thinks.
-    sooner: Notify,
+    sooner: Arc<Notify>,
     happenings: broadcast::Sender<Event>,
 }
 
@@ -37,8 +37,9 @@ impl Heart {
     pub(crate) fn start(clock: Arc<dyn Clock>, keeper: &Keeper) -> Arc<Self> {
         let table = Table { engine: Engine::new(), waiting: HashMap::new(), alarm: Moment::MAX };
         let (happenings, _) = broadcast::channel(1024);
-        let heart = Arc::new(Self { clock, table: Mutex::new(table), sooner: Notify::new(), happenings });
-        keeper.spawn(tick(Arc::downgrade(&heart), heart.clock.clone()));
+        let sooner = Arc::new(Notify::new());
+        let heart = Arc::new(Self { clock, table: Mutex::new(table), sooner: sooner.clone(), happenings });
+        keeper.spawn(tick(Arc::downgrade(&heart), heart.clock.clone(), sooner));
         heart
     }
 
@@ -121,8 +122,12 @@ impl Heart {
                 }
                 self.tell(Event { name, token, what: Happening::Granted });
             }
-            EngineEvent::Expired { name, token, .. } => self.tell(Event { name, token, what: Happening::Expired }),
-            EngineEvent::Revoked { name, token, .. } => self.tell(Event { name, token, what: Happening::Revoked }),
+            EngineEvent::Expired { name, token, .. } => {
+                self.tell(Event { name, token, what: Happening::Expired })
+            }
+            EngineEvent::Revoked { name, token, .. } => {
+                self.tell(Event { name, token, what: Happening::Revoked })
+            }
             EngineEvent::Abandoned { owner, .. } => drop(table.waiting.remove(&owner)),
         }
     }
@@ -133,22 +138,27 @@ impl Heart {
     }
 }
 
+impl Drop for Heart {
+    fn drop(&mut self) {
+        self.sooner.notify_one();
+    }
+}
+
 /// Tells the engine when something is due, as long as anybody uses it.
-async fn tick(heart: Weak<Heart>, clock: Arc<dyn Clock>) {
+async fn tick(heart: Weak<Heart>, clock: Arc<dyn Clock>, sooner: Arc<Notify>) {
     loop {
-        let Some(strong) = heart.upgrade() else { return };
-        let alarm = strong.with(|heart, table| {
-            heart.apply(table, Command::Tick);
-            table.alarm = table.engine.next_expiry().unwrap_or(Moment::MAX);
-            table.alarm
-        });
-        // Only a weak reference is kept over the sleep, so that the engine ends with its last user; and the
-        // sleep has an end, so that this task does.
-        let nap = alarm.min(clock.now() + std::time::Duration::from_secs(60));
-        let due = clock.sleep_until(nap);
+        // Only a weak reference is kept over the sleep, so that the engine ends with its last user.
+        let alarm = {
+            let Some(heart) = heart.upgrade() else { return };
+            heart.with(|heart, table| {
+                heart.apply(table, Command::Tick);
+                table.alarm = table.engine.next_expiry().unwrap_or(Moment::MAX);
+                table.alarm
+            })
+        };
         tokio::select! {
-            () = due => {}
-            () = strong.sooner.notified() => {}
+            () = clock.sleep_until(alarm) => {}
+            () = sooner.notified() => {}
         }
     }
 }

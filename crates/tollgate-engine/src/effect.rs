@@ -1,0 +1,122 @@
+//! What comes out: the answer to a command, and what it meant for others.
+
+use std::time::Duration;
+
+use tollgate_types::{Age, LockName, Mode, Moment, OwnerId, Token};
+
+/// Everything one command did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Effects {
+    /// For whoever sent the command.
+    pub answer: Answer,
+    /// For the owners named in them, in the order in which they happened. What was due comes first, what
+    /// the command caused comes after; a claim that the command itself took is told in the answer only.
+    pub events: Vec<Event>,
+}
+
+/// A claim that was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Granted {
+    /// The number of this passage.
+    pub token: Token,
+    /// When it ends unless extended.
+    pub expires: Moment,
+    /// The age of the claim's party, if it has one, to be kept across retries.
+    pub age: Option<Age>,
+}
+
+/// What a command answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// Acquire: the lock is yours.
+    Granted(Granted),
+    /// Acquire: the claim waits.
+    Queued {
+        /// How many claims are ahead, at most: those ahead on arrival without the holders that left since.
+        ahead: usize,
+        /// The age of the claim's party, if it has one, to be kept across retries.
+        age: Option<Age>,
+    },
+    /// Acquire: not now. A new claim leaves no trace; one that waits already keeps its place.
+    Busy {
+        /// How many claims, holding or waiting, are in the way; counted as in [`Queued`](Self::Queued).
+        ahead: usize,
+        /// When to look again at the earliest, unless something is released before. A hint.
+        retry_after: Option<Duration>,
+    },
+    /// Acquire: no token is left below 2^53. Nothing is granted any more, nobody new may wait, and those
+    /// who wait stay where they are.
+    Exhausted,
+    /// Extend of a holder.
+    Extended {
+        /// When the lease now ends.
+        expires: Moment,
+    },
+    /// Extend of a claim that waits.
+    StillWaiting {
+        /// How many claims are ahead, counted as in [`Queued`](Self::Queued).
+        ahead: usize,
+        /// When its place is lost unless extended again; `None`: never.
+        expires: Option<Moment>,
+    },
+    /// Release: done.
+    Released {
+        /// The token of the grant that ended.
+        token: Token,
+    },
+    /// Withdraw: the claim is gone, from the queue or from the lock.
+    Withdrawn,
+    /// Extend, release, withdraw, revoke: there is no such claim, or no longer.
+    NotFound,
+    /// Revoke: done. The holder is named by an [`Event::Revoked`].
+    Revoked,
+    /// Tick: done.
+    Ticked,
+    /// Raise-floor: done.
+    FloorRaised,
+}
+
+/// Something that happened to a claim without its own doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A waiting claim became a holder.
+    Granted {
+        /// Which lock.
+        name: LockName,
+        /// Whose claim.
+        owner: OwnerId,
+        /// The number of this passage.
+        token: Token,
+        /// How it holds the lock.
+        mode: Mode,
+        /// When it ends unless extended.
+        expires: Moment,
+        /// The age of the claim's party, if it has one.
+        age: Option<Age>,
+    },
+    /// A holder's lease ran out.
+    Expired {
+        /// Which lock.
+        name: LockName,
+        /// Whose grant.
+        owner: OwnerId,
+        /// The token it had.
+        token: Token,
+    },
+    /// A waiting claim's [`wait_lease`](crate::Claim::wait_lease) ran out. It was never granted.
+    Abandoned {
+        /// Which lock.
+        name: LockName,
+        /// Whose claim.
+        owner: OwnerId,
+    },
+    /// An operator took the lock away.
+    Revoked {
+        /// Which lock.
+        name: LockName,
+        /// Whose grant.
+        owner: OwnerId,
+        /// The token it had.
+        token: Token,
+    },
+}

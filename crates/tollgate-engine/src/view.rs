@@ -1,0 +1,77 @@
+//! What can be looked at: locks with their holders and waiters, never whose owner id.
+
+use tollgate_types::{LockName, Mode, Moment, Token};
+
+use crate::engine::Engine;
+use crate::table::{Lock, State};
+
+/// One lock as it stands after the last command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LockView<'a, D> {
+    /// Which lock.
+    pub name: &'a LockName,
+    /// Who holds it, in the order of the queue.
+    pub holders: Vec<HolderView<'a, D>>,
+    /// Who waits for it, in the order of the queue.
+    pub waiters: Vec<WaiterView<'a, D>>,
+    /// The end of a lock-delay that was running at the last command; nobody is granted the lock before.
+    pub delayed_until: Option<Moment>,
+}
+
+/// One holder of a lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HolderView<'a, D> {
+    /// How it holds the lock.
+    pub mode: Mode,
+    /// The number of its passage.
+    pub token: Token,
+    /// Since when it holds the lock.
+    pub since: Moment,
+    /// When its lease ends unless extended.
+    pub expires: Moment,
+    /// What the caller keeps about it.
+    pub details: &'a D,
+}
+
+/// One claim that waits for a lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaiterView<'a, D> {
+    /// How it wants to hold the lock.
+    pub mode: Mode,
+    /// What the caller keeps about it.
+    pub details: &'a D,
+}
+
+impl<D> Engine<D> {
+    /// Who holds and who waits for a lock; `None` if nobody does and no lock-delay is running.
+    pub fn inspect(&self, name: &LockName) -> Option<LockView<'_, D>> {
+        self.table.find_lock(name).map(|lock| self.view(&self.table.locks[lock]))
+    }
+
+    /// Every lock that is not idle and whose name starts with `prefix`, sorted by name. Looks at all names.
+    pub fn list(&self, prefix: &str) -> Vec<LockView<'_, D>> {
+        let locks = self.table.locks.iter().filter(|lock| lock.name.as_str().starts_with(prefix));
+        let mut views: Vec<_> = locks.map(|lock| self.view(lock)).collect();
+        views.sort_unstable_by_key(|view| view.name);
+        views
+    }
+
+    fn view<'a>(&'a self, lock: &'a Lock<D>) -> LockView<'a, D> {
+        let mut view = LockView {
+            name: &lock.name,
+            holders: Vec::with_capacity(lock.holders as usize),
+            waiters: Vec::with_capacity((lock.claims - lock.holders) as usize),
+            delayed_until: Some(lock.free_from).filter(|&free_from| free_from > self.now),
+        };
+        for (_, place) in self.table.queue(lock) {
+            let (mode, details) = (place.mode, &place.details);
+            match place.state {
+                State::Holding { token, since } => {
+                    view.holders.push(HolderView { mode, token, since, expires: place.due, details });
+                }
+                State::Waiting { .. } => view.waiters.push(WaiterView { mode, details }),
+            }
+        }
+        view
+    }
+}
