@@ -121,7 +121,8 @@ impl TtlRange {
 
 impl fmt::Display for TtlRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} to {:?} in steps of {:?}", self.min, self.max, self.step)
+        write!(f, "{:?} to {:?}", self.min, self.max)?;
+        if self.step.is_zero() { Ok(()) } else { write!(f, " in steps of {:?}", self.step) }
     }
 }
 

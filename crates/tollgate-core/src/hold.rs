@@ -35,6 +35,8 @@ pub(crate) struct Limits {
     pub(crate) stall_after: Option<Duration>,
     /// Nobody renews it.
     pub(crate) no_renew: bool,
+    /// A loss must be seen as one by the engine, which then keeps the name closed for a while.
+    pub(crate) has_lock_delay: bool,
 }
 
 /// A grant in this process's hands: shared by the guard, its leases and the keeper.
@@ -121,6 +123,11 @@ impl Hold {
     fn late(&self) -> Moment {
         let lease = Moment::from_nanos(self.lease.load(Ordering::Acquire));
         if self.limits.no_renew || lease == Moment::MAX { Moment::MAX } else { lease - self.grant.ttl / 2 }
+    }
+
+    /// Whether a loss must not be turned into a release.
+    pub(crate) fn has_lock_delay(&self) -> bool {
+        self.limits.has_lock_delay
     }
 
     /// Whether it was taken with a lease of its own.

@@ -156,11 +156,16 @@ fn patience(hold: &Hold, deadline: Moment) -> Moment {
 /// After a loss the engine may still have the grant: a renewal that came late, or a lock given up by
 /// `max_hold` or `stall_after`. Give it back, so that the next does not wait for nothing.
 ///
-/// A lock whose holder was asked to leave is the holder's to release: something may still hang on it.
+/// A lock whose holder was asked to leave is the holder's to release: something may still hang on it. One
+/// with a lock-delay is left to expire: a release would open the name at once.
 async fn give_back(hold: &Hold, cause: LossCause) {
     let cooperative =
         cause == LossCause::Revoked && hold.backend.capabilities().liveness == Liveness::Process;
-    if cooperative || matches!(cause, LossCause::Released | LossCause::Gone | LossCause::SessionEnded) {
+    let expires = hold.has_lock_delay();
+    if cooperative
+        || expires
+        || matches!(cause, LossCause::Released | LossCause::Gone | LossCause::SessionEnded)
+    {
         return;
     }
     release_until_answered(hold).await;

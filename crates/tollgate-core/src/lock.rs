@@ -98,6 +98,7 @@ impl LockRequest {
     /// still had under way can arrive first.
     pub fn lock_delay(mut self, delay: Duration) -> Self {
         self.lock_delay = delay;
+        self.limits.has_lock_delay = !delay.is_zero();
         self
     }
 

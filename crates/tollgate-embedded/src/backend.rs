@@ -84,11 +84,13 @@ fn capabilities() -> Capabilities {
         lock_delay: true,
         guarantees: Guarantees::new(|fault| match fault {
             // A task that sleeps through its ttl wakes up beside the next holder.
-            Fault::HolderPaused | Fault::RenewalsFail => (Basis::Broken, Basis::Kept),
+            Fault::HolderPaused => (Basis::Broken, Basis::Kept),
             // Holder and engine read one clock and stop together.
-            Fault::ClockForward | Fault::ClockBack | Fault::ClockDrift | Fault::MachinePaused => {
-                (Basis::Kept, Basis::Kept)
-            }
+            Fault::RenewalsFail
+            | Fault::ClockForward
+            | Fault::ClockBack
+            | Fault::ClockDrift
+            | Fault::MachinePaused => (Basis::Kept, Basis::Kept),
             // Holder and engine are one process, and nothing is between them.
             Fault::HolderKilled
             | Fault::ReplyLost

@@ -1,0 +1,57 @@
+//! A grant can leave the process that got it, where the backend says so.
+
+use super::prelude::*;
+
+pub(super) const CASES: &[Case] = &[
+    case!(a_grant_can_be_adopted_by_another_client if |c| c.adopt != Adopt::Never),
+    case!(a_lost_grant_cannot_be_adopted if |c| c.adopt != Adopt::Never),
+    case!(a_shared_session_cannot_be_taken_along if |c| c.adopt == Adopt::Standalone),
+    case!(a_grant_that_cannot_leave_says_so if |c| c.adopt == Adopt::Never),
+];
+
+async fn a_grant_can_be_adopted_by_another_client(world: World) {
+    let name = world.name("adopted");
+    let (mine, theirs) = (world.locks().await, world.locks().await);
+    let guard = mine.lock(&name).ttl(world.ttl()).no_renew().acquire().await.unwrap();
+    let (token, view) = (guard.token(), guard.lease());
+    let json = serde_json::to_string(&guard.into_grant().unwrap()).unwrap();
+    expect_kind(view.fence(), ErrorKind::Lost);
+    assert!(!json.contains("://"), "a grant never contains a URL: {json}");
+    let adopted = theirs.adopt(serde_json::from_str(&json).unwrap()).await.unwrap();
+    assert_eq!(adopted.token(), token);
+    tokio::time::sleep(world.ttl() * 2).await;
+    adopted.check().expect("an adopted lock is renewed");
+    assert!(mine.lock(&name).try_acquire().await.unwrap().is_none(), "an adopted lock was given away");
+    assert_eq!(adopted.release().await.unwrap(), Release::Released);
+}
+
+async fn a_lost_grant_cannot_be_adopted(world: World) {
+    let name = world.name("orphan");
+    let locks = world.locks().await;
+    let grant = locks.lock(&name).ttl(world.ttl()).no_renew().acquire().await.unwrap().into_grant().unwrap();
+    let next = soon("the abandoned lock comes free", locks.lock(&name).acquire()).await.unwrap();
+    expect_kind(locks.adopt(grant).await, ErrorKind::Lost);
+    next.check().unwrap();
+    assert_eq!(next.release().await.unwrap(), Release::Released);
+}
+
+async fn a_shared_session_cannot_be_taken_along(world: World) {
+    let name = world.name("shared-session");
+    let guard = world.locks().await.lock(&name).ttl(world.ttl()).acquire().await.unwrap();
+    expect_kind(guard.into_grant(), ErrorKind::Unsupported);
+    world.until_idle(&name).await;
+}
+
+async fn a_grant_that_cannot_leave_says_so(world: World) {
+    let name = world.name("stays");
+    let locks = world.locks().await;
+    expect_kind(locks.lock(&name).acquire().await.unwrap().into_grant(), ErrorKind::Unsupported);
+    world.until_idle(&name).await;
+    let backend = world.backend().await;
+    let claim = world.claim(&name, Mode::Exclusive);
+    let Attempt::Granted(grant) = backend.try_acquire(&claim).await.unwrap() else {
+        panic!("a free lock was busy")
+    };
+    expect_kind(locks.adopt(grant.clone()).await, ErrorKind::Unsupported);
+    backend.release(&grant).await.unwrap();
+}

@@ -1,0 +1,89 @@
+//! Waiting is fair and quiet.
+
+use super::prelude::*;
+
+pub(super) const CASES: &[Case] = &[
+    case!(waiters_are_served_in_order if queues),
+    case!(a_waiter_that_gives_up_does_not_hold_up_the_queue),
+    case!(many_waiters_are_all_served),
+    case!(waiting_ends_soon_after_the_release),
+];
+
+async fn waiters_are_served_in_order(world: World) {
+    const WAITERS: usize = 12;
+    let name = world.name("queue");
+    let clients = [world.locks().await, world.locks().await];
+    let holder = clients[0].lock(&name).acquire().await.unwrap();
+    let served = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let mut waiters = Vec::new();
+    for waiter in 0..WAITERS {
+        let (request, served) = (clients[waiter % 2].lock(&name), served.clone());
+        waiters.push(tokio::spawn(async move {
+            let guard = request.acquire().await.expect("the turn comes");
+            served.lock().unwrap().push((waiter, guard.token()));
+            guard.release().await.expect("a release is answered");
+        }));
+        world.until(&name, 1, waiter + 1).await;
+    }
+    holder.release().await.unwrap();
+    soon("everybody is served", futures_util::future::join_all(waiters)).await;
+    let served = served.lock().unwrap();
+    assert_eq!(
+        served.iter().map(|(waiter, _)| *waiter).collect::<Vec<_>>(),
+        (0..WAITERS).collect::<Vec<_>>()
+    );
+    assert!(served.is_sorted_by_key(|(_, token)| *token), "tokens follow the order of service");
+}
+
+async fn a_waiter_that_gives_up_does_not_hold_up_the_queue(world: World) {
+    let name = world.name("queue");
+    let (a, b, c) = (world.locks().await, world.locks().await, world.locks().await);
+    let holder = a.lock(&name).acquire().await.unwrap();
+    let gives_up = tokio::spawn(b.lock(&name).acquire());
+    world.until(&name, 1, 1).await;
+    let stays = tokio::spawn(c.lock(&name).acquire());
+    world.until(&name, 1, 2).await;
+    gives_up.abort();
+    world.until(&name, 1, 1).await;
+    holder.release().await.unwrap();
+    soon("the one behind is served", stays).await.unwrap().unwrap().release().await.unwrap();
+    world.until_idle(&name).await;
+}
+
+async fn many_waiters_are_all_served(world: World) {
+    // An engine without a queue makes everybody try again and again: fewer of them say as much.
+    let waiters = if queues(world.capabilities()) { 200 } else { 30 };
+    let name = world.name("crowd");
+    let clients = [world.locks().await, world.locks().await, world.locks().await];
+    let inside = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let tasks = (0..waiters).map(|waiter| {
+        let (request, inside) = (clients[waiter % clients.len()].lock(&name), inside.clone());
+        tokio::spawn(async move {
+            let guard = request.acquire().await.expect("the turn comes");
+            assert_eq!(inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0, "two were in at once");
+            tokio::task::yield_now().await;
+            inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+            guard.release().await.expect("a release is answered");
+        })
+    });
+    let tasks: Vec<_> = tasks.collect();
+    for task in tasks {
+        soon("everybody is served", task).await.expect("no waiter fails");
+    }
+    world.until_idle(&name).await;
+}
+
+async fn waiting_ends_soon_after_the_release(world: World) {
+    let name = world.name("handover");
+    let (a, b) = (world.locks().await, world.locks().await);
+    let holder = a.lock(&name).ttl(Duration::from_secs(60)).acquire().await.unwrap();
+    let waiter = tokio::spawn(b.lock(&name).ttl(Duration::from_secs(60)).acquire());
+    world.until(&name, 1, 1).await;
+    holder.release().await.unwrap();
+    let started = Instant::now();
+    soon("the waiter is in", waiter).await.unwrap().unwrap().release().await.unwrap();
+    assert!(
+        started.elapsed() < Duration::from_secs(5),
+        "the release was not noticed, only some time-out was"
+    );
+}

@@ -1,0 +1,229 @@
+//! The process that gets killed: the test binary itself, started again as a client of the same engine.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+use tollgate_core::{BootClock, Guard, Keeper, LockName, Locks};
+
+use crate::subject::{PATIENCE, Subject, World};
+
+/// Says to the started binary that it is a helper: the subject's name and the engine's address.
+const ASKED: &str = "TOLLGATE_TESTKIT_HELPER";
+
+/// What a helper is asked to do.
+#[derive(Debug, Serialize, Deserialize)]
+enum Order {
+    Acquire {
+        name: LockName,
+        ttl: Duration,
+    },
+    Fence,
+    Release,
+    /// Takes the lock, adds one to the number in `file`, appends the token to `tokens`; so many times.
+    Count {
+        name: LockName,
+        file: String,
+        tokens: String,
+        times: usize,
+    },
+}
+
+/// What it answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reply {
+    /// It is ready for orders.
+    Ready,
+    /// It holds the lock.
+    Granted(u64),
+    /// The guard may be used, with this token.
+    Valid(u64),
+    /// The guard says it is lost.
+    Lost,
+    /// It is done.
+    Done,
+    /// Something else went wrong.
+    Failed(String),
+}
+
+/// A helper as its test sees it. Killed when dropped.
+pub struct Helper {
+    child: Child,
+    orders: ChildStdin,
+    replies: mpsc::UnboundedReceiver<Reply>,
+}
+
+impl Helper {
+    /// Starts a helper that is a client of the case's engine.
+    pub async fn start(world: &World) -> Self {
+        let binary = std::env::current_exe().expect("a test knows its binary");
+        let mut child = Command::new(binary)
+            .env(ASKED, format!("{}\n{}", world.subject_name(), world.address()))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the test binary can be started again");
+        let orders = child.stdin.take().expect("stdin is piped");
+        let lines = BufReader::new(child.stdout.take().expect("stdout is piped")).lines();
+        let (sender, replies) = mpsc::unbounded_channel();
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                let reply = serde_json::from_str(&line).unwrap_or(Reply::Failed(line));
+                if sender.send(reply).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut helper = Self { child, orders, replies };
+        assert_eq!(helper.reply().await, Reply::Ready);
+        helper
+    }
+
+    fn order(&mut self, order: &Order) {
+        let line = serde_json::to_string(order).expect("orders are plain");
+        writeln!(self.orders, "{line}").expect("the helper listens");
+    }
+
+    /// Waits for the next reply.
+    pub async fn reply(&mut self) -> Reply {
+        let reply = tokio::time::timeout(PATIENCE * 2, self.replies.recv()).await;
+        reply.expect("the helper answers").expect("the helper lives")
+    }
+
+    /// Asks for the lock without waiting for the reply.
+    pub fn ask_for(&mut self, name: &LockName, ttl: Duration) {
+        self.order(&Order::Acquire { name: name.clone(), ttl });
+    }
+
+    /// Takes the lock.
+    pub async fn acquire(&mut self, name: &LockName, ttl: Duration) -> u64 {
+        self.ask_for(name, ttl);
+        match self.reply().await {
+            Reply::Granted(token) => token,
+            other => panic!("the helper did not get the lock: {other:?}"),
+        }
+    }
+
+    /// Uses the guard.
+    pub async fn fence(&mut self) -> Reply {
+        self.order(&Order::Fence);
+        self.reply().await
+    }
+
+    /// Releases the guard.
+    pub async fn release(&mut self) -> Reply {
+        self.order(&Order::Release);
+        self.reply().await
+    }
+
+    /// Has it count under the lock, without waiting for the reply.
+    pub fn count(&mut self, name: &LockName, file: &Path, tokens: &Path, times: usize) {
+        let path = |path: &Path| path.to_str().expect("temporary paths are text").to_owned();
+        self.order(&Order::Count { name: name.clone(), file: path(file), tokens: path(tokens), times });
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).expect("the helper can be signalled");
+    }
+
+    /// Kills it, as `kill -9` does, and waits until it is gone.
+    pub fn kill(&mut self) {
+        // It may be gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Runs as a helper, if this binary was started as one; answers with the exit code then.
+pub fn run_if_asked(subjects: &[Arc<dyn Subject>]) -> Option<i32> {
+    let asked = std::env::var(ASKED).ok()?;
+    let (name, address) = asked.split_once('\n').expect("the test says where the engine is");
+    let subject = subjects.iter().find(|subject| subject.name() == name).expect("the test names its subject");
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
+    runtime.block_on(serve(&**subject, address));
+    // Not through the runtime's end: the reading thread waits for orders for ever.
+    std::process::exit(0)
+}
+
+async fn serve(subject: &dyn Subject, address: &str) {
+    let keeper = Keeper::global().expect("a helper can start a thread");
+    let backend =
+        subject.open(address, Arc::new(BootClock::new(keeper))).await.expect("the engine can be opened");
+    let locks = Locks::new(backend).expect("a helper can start a thread");
+    let (sender, mut orders) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    say(&Reply::Ready);
+    let mut guard = None;
+    while let Some(line) = orders.recv().await {
+        let order = serde_json::from_str(&line).expect("orders are well-formed");
+        say(&obey(&locks, &mut guard, order).await);
+    }
+}
+
+async fn obey(locks: &Locks, guard: &mut Option<Guard>, order: Order) -> Reply {
+    match order {
+        Order::Acquire { name, ttl } => match locks.lock(&name).ttl(ttl).acquire().await {
+            Ok(granted) => {
+                let token = granted.token().get();
+                *guard = Some(granted);
+                Reply::Granted(token)
+            }
+            Err(error) => Reply::Failed(error.to_string()),
+        },
+        Order::Fence => match guard.as_ref().map(|guard| guard.fence()) {
+            Some(Ok(fence)) => Reply::Valid(fence.token().get()),
+            Some(Err(error)) if error.kind() == tollgate_core::ErrorKind::Lost => Reply::Lost,
+            other => Reply::Failed(format!("{other:?}")),
+        },
+        Order::Release => match guard.take().expect("there is a guard").release().await {
+            Ok(tollgate_core::Release::Released) => Reply::Done,
+            Ok(tollgate_core::Release::AlreadyLost) => Reply::Lost,
+            Err(error) => Reply::Failed(error.to_string()),
+        },
+        Order::Count { name, file, tokens, times } => {
+            for _ in 0..times {
+                if let Err(error) = count_once(locks, &name, &file, &tokens).await {
+                    return Reply::Failed(error);
+                }
+            }
+            Reply::Done
+        }
+    }
+}
+
+/// Read, pause, write: two at it at once lose a count.
+async fn count_once(locks: &Locks, name: &LockName, file: &str, tokens: &str) -> Result<(), String> {
+    let guard = locks.lock(name).acquire().await.map_err(|error| error.to_string())?;
+    let seen: u64 =
+        std::fs::read_to_string(file).map_err(|e| e.to_string())?.trim().parse().map_err(|_| "no number")?;
+    std::thread::sleep(Duration::from_millis(1));
+    std::fs::write(file, format!("{}\n", seen + 1)).map_err(|error| error.to_string())?;
+    let mut log = std::fs::OpenOptions::new().append(true).open(tokens).map_err(|error| error.to_string())?;
+    writeln!(log, "{}", guard.token()).map_err(|error| error.to_string())?;
+    guard.release().await.map_err(|error| error.to_string())?;
+    Ok(())
+}
+
+fn say(reply: &Reply) {
+    println!("{}", serde_json::to_string(reply).expect("replies are plain"));
+}

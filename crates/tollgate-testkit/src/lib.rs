@@ -1,0 +1,19 @@
+//! What Tollgate's backends are tested with.
+//!
+//! [`conformance`] is the suite every backend must pass, chosen by its capabilities; [`history`] checks
+//! what was observed against the fenced mutex; [`fault`] makes a backend's engine unreliable; [`helper`] is
+//! the process that gets killed; [`fakes`] are small engines of the two shapes that `memory:` and `file:`
+//! do not have; [`mutants`] are backends that break a promise on purpose.
+
+// A test's panic is its verdict.
+#![allow(clippy::unwrap_used)]
+
+pub mod clock;
+pub mod conformance;
+pub mod expected;
+pub mod fault;
+pub mod helper;
+pub mod history;
+pub mod subject;
+
+pub use subject::{Subject, World};

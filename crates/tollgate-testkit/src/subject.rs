@@ -1,0 +1,152 @@
+//! What is tested: an engine, and how to become a client of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollgate_core::{
+    Backend, BootClock, BoxFuture, Capabilities, Claim, Clock, Keeper, LockName, LockState, Locks, Mode,
+    OwnerId, Result,
+};
+
+/// A backend under test.
+pub trait Subject: Send + Sync + 'static {
+    /// Its name, for the lines that are printed.
+    fn name(&self) -> &'static str;
+
+    /// Where the engine is, started now if it is not there yet. Helper processes get this string. An engine
+    /// that lives in the test's own process answers with a new place every time.
+    fn address(&self) -> String;
+
+    /// Becomes a client of the engine at `address`, with deadlines read from `clock`.
+    fn open<'a>(&'a self, address: &'a str, clock: Arc<dyn Clock>)
+    -> BoxFuture<'a, Result<Arc<dyn Backend>>>;
+}
+
+/// What one case gets: clients of one engine, and names that no other case uses.
+#[derive(Clone)]
+pub struct World {
+    subject: Arc<dyn Subject>,
+    address: String,
+    prefix: String,
+    clock: Arc<dyn Clock>,
+    first: Arc<dyn Backend>,
+}
+
+impl World {
+    /// A world on the boot clock.
+    pub async fn new(subject: Arc<dyn Subject>) -> Self {
+        let keeper = Keeper::global().expect("a test can start a thread");
+        Self::with_clock(subject, Arc::new(BootClock::new(keeper))).await
+    }
+
+    /// A world whose clients read `clock`.
+    pub async fn with_clock(subject: Arc<dyn Subject>, clock: Arc<dyn Clock>) -> Self {
+        let address = subject.address();
+        let first = subject.open(&address, clock.clone()).await.expect("the engine under test can be opened");
+        let prefix = format!("case-{}", &OwnerId::random().to_hex()[..12]);
+        Self { subject, address, prefix, clock, first }
+    }
+
+    /// The same subject in a world of its own, on another clock.
+    pub async fn on(&self, clock: Arc<dyn Clock>) -> Self {
+        Self::with_clock(self.subject.clone(), clock).await
+    }
+
+    /// A client of its own: in the engine's eyes somebody else.
+    pub async fn backend(&self) -> Arc<dyn Backend> {
+        self.subject
+            .open(&self.address, self.clock.clone())
+            .await
+            .expect("the engine under test can be opened")
+    }
+
+    /// Locks of a client of its own.
+    pub async fn locks(&self) -> Locks {
+        self.wrap(self.backend().await)
+    }
+
+    /// Locks on a backend made by the case.
+    pub fn wrap(&self, backend: Arc<dyn Backend>) -> Locks {
+        Locks::with_clock(backend, self.clock.clone()).expect("a test can start a thread")
+    }
+
+    /// The clock clients read.
+    pub fn clock(&self) -> Arc<dyn Clock> {
+        self.clock.clone()
+    }
+
+    /// What the backend declares.
+    pub fn capabilities(&self) -> &Capabilities {
+        self.first.capabilities()
+    }
+
+    /// A name no other case uses.
+    pub fn name(&self, name: &str) -> LockName {
+        LockName::new(format!("{}/{name}", self.prefix)).expect("case names are short and plain")
+    }
+
+    /// What all names of this case start with.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// A ttl that is short but leaves a loaded machine room.
+    pub fn ttl(&self) -> Duration {
+        self.capabilities().ttl.min.max(Duration::from_millis(900))
+    }
+
+    /// A claim as the core would make it.
+    pub fn claim(&self, name: &LockName, mode: Mode) -> Claim {
+        Claim::new(name.clone(), mode, self.ttl())
+    }
+
+    /// What the engine says of `name`, through a client that takes part in nothing else.
+    pub async fn look(&self, name: &LockName) -> Option<LockState> {
+        self.first.inspect(name).await.expect("inspect answers")
+    }
+
+    /// Waits until the engine shows `holders` and `waiters` on `name`. Engines without a queue show no
+    /// waiters: for them this only gives the waiters time to arrive.
+    pub async fn until(&self, name: &LockName, holders: usize, waiters: usize) {
+        let queue = self.capabilities().queue == tollgate_core::capabilities::Queue::Fifo;
+        let seen = || async {
+            let state = self.look(name).await;
+            let count = state.map_or((0, 0), |state| (state.holders.len(), state.waiters.len()));
+            (count.0 == holders && (count.1 == waiters || !queue)).then_some(())
+        };
+        eventually(&format!("{holders} hold and {waiters} wait for {name:?}"), seen).await;
+        if !queue && waiters > 0 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Waits until nobody holds `name` and nobody waits for it.
+    pub async fn until_idle(&self, name: &LockName) {
+        self.until(name, 0, 0).await;
+    }
+
+    /// The subject's name.
+    pub fn subject_name(&self) -> &'static str {
+        self.subject.name()
+    }
+
+    /// Where helper processes find the engine.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+}
+
+/// Polls `condition` until it gives something, for as long as a loaded machine may need.
+pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, condition: impl Fn() -> F) -> T {
+    let until = std::time::Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = condition().await {
+            return value;
+        }
+        assert!(std::time::Instant::now() < until, "it never happened that {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// How long anything may take that should happen soon.
+pub const PATIENCE: Duration = Duration::from_secs(20);
