@@ -14,6 +14,7 @@ pub mod expected;
 pub mod fault;
 pub mod helper;
 pub mod history;
+pub mod mutants;
 pub mod subject;
 
 pub use subject::{Subject, World};
