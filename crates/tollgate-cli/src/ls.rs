@@ -1,0 +1,45 @@
+//! `tollgate ls`: what is held and waited for.
+
+use futures_util::StreamExt;
+use tollgate::Result;
+
+use crate::args::LsArgs;
+use crate::exit::Exit;
+use crate::show;
+
+pub(crate) async fn run(args: LsArgs) -> Result<Exit> {
+    let locks = tollgate::connect(&args.url.url).await?;
+    let mut found = Vec::new();
+    let mut list = locks.list(&args.prefix);
+    while let Some(lock) = list.next().await {
+        found.push(lock?);
+    }
+    drop(list);
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    if args.json {
+        anstream::println!("{}", serde_json::to_string_pretty(&found).unwrap_or_default());
+        return Ok(Exit::OK);
+    }
+    if found.is_empty() {
+        crate::tell::note_on_terminal("no lock is held or waited for");
+        return Ok(Exit::OK);
+    }
+    let mut rows = vec![["NAME", "HELD BY", "TOKEN", "SINCE", "WAITING"].map(str::to_owned).to_vec()];
+    for lock in &found {
+        let waiting = lock.waiters.len().to_string();
+        if lock.holders.is_empty() {
+            rows.push(vec![lock.name.to_string(), "nobody".into(), "-".into(), "-".into(), waiting.clone()]);
+        }
+        for holder in &lock.holders {
+            rows.push(vec![
+                lock.name.to_string(),
+                show::who(&holder.details),
+                holder.token.map_or_else(|| "-".to_owned(), |token| token.to_string()),
+                show::age(&holder.details),
+                waiting.clone(),
+            ]);
+        }
+    }
+    anstream::print!("{}", show::columns(&rows));
+    Ok(Exit::OK)
+}

@@ -1,0 +1,126 @@
+//! Everything here that needs `unsafe`: signals, descriptors and what happens between fork and exec.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+
+use rustix::process::{Pid, Signal};
+
+/// Takes over the socket that the parent left open at `descriptor`, and closes it for children.
+pub(crate) fn adopt_socket(descriptor: RawFd) -> io::Result<UnixStream> {
+    // SAFETY: reading the flags of any number is harmless; an unused one is an error.
+    if unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the parent opened it for us alone, and nothing else in this process knows it.
+    Ok(UnixStream::from(unsafe { OwnedFd::from_raw_fd(descriptor) }))
+}
+
+/// Blocks all signals and gives a descriptor that is readable when one came. Dispositions stay as they were,
+/// so that a command started later finds them as `tollgate run` did.
+pub(crate) fn take_signals() -> io::Result<OwnedFd> {
+    let mut all = MaybeUninit::uninit();
+    // SAFETY: `all` is a valid place for a set, filled before it is used; both calls only read it.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        if libc::sigprocmask(libc::SIG_BLOCK, all.as_ptr(), std::ptr::null_mut()) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let descriptor = libc::signalfd(-1, all.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+        if descriptor < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(OwnedFd::from_raw_fd(descriptor))
+    }
+}
+
+/// Reads whatever signals came.
+pub(crate) fn drain(signals: &OwnedFd) {
+    let mut buffer = [0; 16 * size_of::<libc::signalfd_siginfo>()];
+    while rustix::io::read(signals, &mut buffer).is_ok_and(|read| read > 0) {}
+}
+
+/// Starts `command` so that it inherits `kept` although they are closed for everybody else's children.
+pub(crate) fn spawn_with(command: &mut Command, kept: &[RawFd]) -> io::Result<Child> {
+    let kept = kept.to_vec();
+    // SAFETY: only fcntl is called between fork and exec, which is async-signal-safe.
+    unsafe {
+        command.pre_exec(move || {
+            for descriptor in &kept {
+                if libc::fcntl(*descriptor, libc::F_SETFD, 0) < 0 {
+                    return Err(io::Error::last_os_error());
+                }
+            }
+            Ok(())
+        });
+    }
+    command.process_group(0).spawn()
+}
+
+/// Starts `command` in a process group of its own, in the terminal's foreground if there is one, so that it
+/// dies with this process.
+pub(crate) fn spawn_in_own_group(command: &mut Command, terminal: Option<&Terminal>) -> io::Result<Child> {
+    let parent = rustix::process::getpid();
+    let terminal = terminal.map(|terminal| terminal.descriptor.as_raw_fd());
+    // SAFETY: only prctl, getppid, getpid, signal-mask calls and tcsetpgrp run between fork and exec, all
+    // async-signal-safe; this process has one thread.
+    unsafe {
+        command.pre_exec(move || {
+            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+            if rustix::process::getppid() != Some(parent) {
+                // The parent died before it could be noticed.
+                return Err(io::Error::from_raw_os_error(libc::ESRCH));
+            }
+            if let Some(terminal) = terminal {
+                to_foreground(terminal, libc::getpid());
+            }
+            Ok(())
+        });
+    }
+    command.process_group(0).spawn()
+}
+
+/// Makes `group` the terminal's foreground. A process in the background may do that only while SIGTTOU is
+/// blocked.
+fn to_foreground(terminal: RawFd, group: libc::pid_t) {
+    // SAFETY: the sets are valid places, filled before use; tcsetpgrp of any descriptor is at worst an error.
+    unsafe {
+        let (mut set, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGTTOU);
+        libc::sigprocmask(libc::SIG_BLOCK, set.as_ptr(), before.as_mut_ptr());
+        libc::tcsetpgrp(terminal, group);
+        libc::sigprocmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
+    }
+}
+
+/// The controlling terminal, while the job of `home` is in its foreground.
+#[derive(Debug)]
+pub(crate) struct Terminal {
+    descriptor: OwnedFd,
+    home: i32,
+}
+
+impl Terminal {
+    /// The terminal, if there is one and `home` is its foreground group: a job in the background stays there.
+    pub(crate) fn if_in_foreground(home: i32) -> Option<Self> {
+        let file = std::fs::OpenOptions::new().read(true).write(true).open("/dev/tty").ok()?;
+        let descriptor = OwnedFd::from(file);
+        let foreground = rustix::termios::tcgetpgrp(&descriptor).ok()?;
+        (foreground.as_raw_pid() == home).then_some(Self { descriptor, home })
+    }
+
+    /// Puts `group` in the foreground.
+    pub(crate) fn give_to(&self, group: Pid) {
+        to_foreground(self.descriptor.as_raw_fd(), group.as_raw_pid());
+    }
+
+    /// Puts the job it came from back in the foreground.
+    pub(crate) fn give_back(&self) {
+        to_foreground(self.descriptor.as_raw_fd(), self.home);
+    }
+}

@@ -1,0 +1,41 @@
+//! One passes at a time, and every passage is numbered.
+//!
+//! Tollgate takes named locks on the engine you already run, through one API, and every grant carries a
+//! **fencing token** that a resource can check.
+//!
+//! ```
+//! # #[cfg(feature = "memory")]
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> tollgate::Result<()> {
+//! use std::time::Duration;
+//!
+//! let locks = tollgate::connect("memory:").await?;
+//! let guard = locks.lock("orders/42").ttl(Duration::from_secs(30)).wait(Duration::from_secs(10)).acquire().await?;
+//! println!("write with token {}", guard.fence()?);
+//! guard.release().await?;
+//!
+//! // Cancelled when the lock is lost.
+//! locks.lock("report").run(async |lease| println!("{:?}", lease.state())).await?;
+//! # Ok(())
+//! # }
+//! # #[cfg(not(feature = "memory"))]
+//! # fn main() {}
+//! ```
+//!
+//! | URL | locks among | what ends a dead holder's lock |
+//! | --- | --- | --- |
+//! | `file:DIR` | the processes of one host | the end of the process |
+//! | `memory:`, `memory:NAME` | the tasks of one process | its ttl |
+
+mod connect;
+mod url;
+
+pub use connect::connect;
+pub use tollgate_core::{
+    Age, Capabilities, Deadline, Details, Error, ErrorKind, Event, Fault, Fence, Grant, Guarantee, Guarantees, Guard,
+    GuardState, Guards, Happening, Holder, Lease, LockName, LockRequest, LockState, Locks, LossCause, Mode,
+    PartyHandle, Release, Result, Revocation, SetRequest, Token, Waiter,
+};
+
+pub use tollgate_core::capabilities;
+pub use tollgate_core::guarantees;

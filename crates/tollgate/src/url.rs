@@ -1,0 +1,68 @@
+//! URLs: which engine, where, and how.
+
+use tollgate_core::{Error, Result};
+
+/// A URL taken apart: `scheme:rest?key=value&…`.
+///
+/// A parser of our own, because a URL here may name several hosts, and a folder is taken as it is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Url<'a> {
+    pub(crate) scheme: &'a str,
+    pub(crate) rest: &'a str,
+    pub(crate) params: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> Url<'a> {
+    pub(crate) fn parse(url: &'a str) -> Result<Self> {
+        let Some((scheme, rest)) = url.split_once(':') else {
+            return Err(Error::invalid(format!(
+                "{url:?} is not a URL of an engine: it has no scheme; for a folder write file:{url}"
+            )));
+        };
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let mut params = Vec::new();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let param = pair.split_once('=').ok_or_else(|| {
+                Error::invalid(format!("the parameter {pair:?} has no value; write {pair}=VALUE"))
+            })?;
+            params.push(param);
+        }
+        Ok(Self { scheme, rest, params })
+    }
+
+    /// Refuses parameters that nobody read: a typing error must not change what a lock means.
+    #[cfg_attr(not(any(feature = "file", feature = "memory")), allow(dead_code))]
+    pub(crate) fn check_params(&self, known: &[&str]) -> Result<()> {
+        for (key, _) in &self.params {
+            if !known.contains(key) {
+                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                return Err(Error::invalid(format!(
+                    "{}: URLs have no parameter {key:?} (known: {known})",
+                    self.scheme
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_taken_apart_without_changing_it() {
+        let url = Url::parse("file:/var/lib/my locks/50%?a=b&c=d=e").unwrap();
+        assert_eq!((url.scheme, url.rest), ("file", "/var/lib/my locks/50%"));
+        assert_eq!(url.params, [("a", "b"), ("c", "d=e")]);
+        assert!(url.check_params(&["a", "c"]).is_ok());
+        assert!(url.check_params(&["a"]).is_err());
+    }
+
+    #[test]
+    fn what_is_not_a_url_says_what_to_write() {
+        let message = Url::parse("/tmp/locks").unwrap_err().to_string();
+        assert!(message.contains("file:/tmp/locks"), "{message}");
+        assert!(Url::parse("file:x?a").unwrap_err().to_string().contains("a=VALUE"));
+    }
+}
