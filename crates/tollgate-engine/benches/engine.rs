@@ -2,6 +2,8 @@
 //!
 //! The ratios are what counts: `1000 held` beside `1000000 held`, `10 waiting` beside `100000 waiting`.
 
+#![allow(clippy::unwrap_used, missing_docs, reason = "nothing here is for others to call")]
+
 use std::hint::black_box;
 use std::time::Duration;
 
