@@ -49,7 +49,7 @@ fn acquire(name: LockName, owner: OwnerId, wait: bool) -> Command<()> {
     Command::Acquire { claim, wait }
 }
 
-/// An engine with `held` locks under random names of 32 bytes, taken a microsecond apart.
+/// An engine with `held` locks under random names of 32 bytes, taken a nanosecond apart.
 fn crowd(held: u64, random: &mut Random) -> Engine<()> {
     let mut engine = Engine::new();
     for n in 0..held {
