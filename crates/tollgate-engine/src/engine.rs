@@ -1,6 +1,7 @@
 //! The engine: one function per command.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::time::Duration;
 
 use tollgate_types::{LockName, Moment, OwnerId, Token};
@@ -43,6 +44,13 @@ pub struct Stats {
     pub parties: usize,
     /// Leases and lock-delays whose end is watched.
     pub alarms: usize,
+}
+
+/// How much it holds, not what: owner ids are secrets.
+impl<D> fmt::Debug for Engine<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("now", &self.now).field("stats", &self.stats()).finish_non_exhaustive()
+    }
 }
 
 impl<D> Default for Engine<D> {
