@@ -197,12 +197,17 @@ impl Gated<'_> {
         std::fs::remove_file(&self.lock.path).map_err(Trouble::at(&self.lock.path))
     }
 
-    /// Starts the file again with one claim in it. Only when nobody else waits or holds.
-    pub(crate) fn start(&self, name: &LockName, entry: &Entry, details: &[u8]) -> Result<Header> {
-        let old = self.lock.header().ok();
+    /// Starts the file again with one claim in it, `entry` but for the ticket, and takes its byte. Only
+    /// when nobody else waits or holds: whatever the file says, damaged or not, is about claims that are gone.
+    pub(crate) fn start(&self, name: &LockName, entry: &mut Entry, details: &[u8]) -> Result<Header> {
+        let old = if self.lock.size == 0 { None } else { self.lock.header().ok() };
         if self.lock.size > LARGE {
             self.lock.file.set_len(0).map_err(|error| self.lock.trouble(error))?;
         }
+        // Tickets go on from before, so that a look that began earlier does not take the new claim for
+        // an old one.
+        entry.ticket = old.as_ref().map_or(0, |old| old.next);
+        self.lock.take(layout::alive(entry.ticket))?;
         let header = Header {
             name: name.as_str().as_bytes().into(),
             next: entry.ticket + 1,
@@ -220,12 +225,6 @@ impl Gated<'_> {
         bytes.extend_from_slice(details);
         self.lock.write(0, &bytes)?;
         Ok(header)
-    }
-
-    /// The ticket for a claim that finds nobody. Goes on from before, so that a look that began earlier
-    /// does not take the new claim for an old one.
-    pub(crate) fn first_ticket(&self) -> Ticket {
-        if self.lock.size == 0 { 0 } else { self.lock.header().map_or(0, |header| header.next) }
     }
 
     /// Adds a claim at the end. The header comes last: until it is written nothing has happened.

@@ -23,8 +23,9 @@ const CHUNK: u32 = 64;
 pub(crate) struct Place {
     lock: LockFile,
     name: LockName,
-    mode: Mode,
-    ticket: Ticket,
+    shard: u8,
+    /// As it was written first; a grant adds the token.
+    entry: Entry,
     at: Mutex<Position>,
 }
 
@@ -51,9 +52,9 @@ pub(crate) fn join(address: &Address, claim: &Claim, wait: bool) -> Result<Joine
     let Some((lock, outcome)) = joined else { return Ok(Joined::Busy) };
     Ok(match outcome {
         None => Joined::Busy,
-        Some((ticket, position, verdict)) => {
-            let (name, mode, at) = (claim.name.clone(), claim.mode, Mutex::new(position));
-            Joined::Place(Place { lock, name, mode, ticket, at }, verdict)
+        Some((entry, position, verdict)) => {
+            let (name, at) = (claim.name.clone(), Mutex::new(position));
+            Joined::Place(Place { lock, name, shard: address.shard, entry, at }, verdict)
         }
     })
 }
@@ -63,7 +64,7 @@ fn join_gated(
     claim: &Claim,
     details: &[u8],
     wait: bool,
-) -> Result<Option<(Ticket, Position, Verdict)>> {
+) -> Result<Option<(Entry, Position, Verdict)>> {
     let mut entry = Entry {
         ticket: 0,
         mode: claim.mode,
@@ -73,12 +74,9 @@ fn join_gated(
         details_len: details.len() as u32,
     };
     if !gated.anybody()? {
-        // What the file says is about claims that are gone: it starts again, even if it was damaged.
-        entry.ticket = gated.first_ticket();
-        gated.lock().take(layout::alive(entry.ticket))?;
-        let header = gated.start(&claim.name, &entry, details)?;
+        let header = gated.start(&claim.name, &mut entry, details)?;
         let position = Position { generation: header.generation, index: 0 };
-        return Ok(Some((entry.ticket, position, Verdict::Go)));
+        return Ok(Some((entry, position, Verdict::Go)));
     }
     let mut header = gated.header_of(&claim.name)?;
     let verdict = look_ahead(gated, &header, header.len, claim.mode)?;
@@ -91,7 +89,7 @@ fn join_gated(
         gated.lock().take(layout::waiting(entry.ticket))?;
     }
     let index = gated.append(&mut header, &entry, details)?;
-    Ok(Some((entry.ticket, Position { generation: header.generation, index }, verdict)))
+    Ok(Some((entry, Position { generation: header.generation, index }, verdict)))
 }
 
 /// What a claim of `mode` has to do that stands, or would stand, at `index`.
@@ -109,7 +107,7 @@ fn look_ahead(gated: &Gated<'_>, header: &Header, index: u32, mode: Mode) -> Res
 impl Place {
     /// The claim's ticket.
     pub(crate) fn ticket(&self) -> Ticket {
-        self.ticket
+        self.entry.ticket
     }
 
     /// The lock's name.
@@ -117,17 +115,22 @@ impl Place {
         &self.name
     }
 
+    /// The counter that numbers the lock's grants.
+    pub(crate) fn shard(&self) -> u8 {
+        self.shard
+    }
+
     /// Looks again at everything ahead.
     pub(crate) fn look(&self) -> Result<Verdict> {
         // Needs no gate: whoever is gone stays gone, and nobody comes in ahead.
-        match layout::everybody_before(self.ticket) {
+        match layout::everybody_before(self.entry.ticket) {
             Some(before) if self.lock.is_locked(before)? => {}
             _ => return Ok(Verdict::Go),
         }
         let gated = self.lock.gate(PATIENCE)?;
         let header = gated.header_of(&self.name)?;
         let index = self.index(&gated, &header)?;
-        look_ahead(&gated, &header, index, self.mode)
+        look_ahead(&gated, &header, index, self.entry.mode)
     }
 
     /// Waits for the one claim `verdict` names. `false` when interrupted first.
@@ -150,10 +153,11 @@ impl Place {
         let gated = self.lock.gate(PATIENCE)?;
         let header = gated.header_of(&self.name)?;
         let index = self.index(&gated, &header)?;
-        let entry = Entry { token: Some(token), ..self.lock.entry(&header, index)? };
+        // A claim that waits is asked nothing, so its entry is what was written.
+        let entry = Entry { token: Some(token), ..self.entry };
         gated.write_entry(&header, index, &entry)?;
-        if matches!(self.mode, Mode::Permit { .. }) {
-            self.lock.unlock(layout::waiting(self.ticket));
+        if matches!(self.entry.mode, Mode::Permit { .. }) {
+            self.lock.unlock(layout::waiting(self.entry.ticket));
         }
         Ok(())
     }
@@ -185,7 +189,7 @@ impl Place {
         }
         let mut header = gated.header_of(&self.name)?;
         let index = self.index(gated, &header)?;
-        let entry = Entry { left: true, ..self.lock.entry(&header, index)? };
+        let entry = Entry { left: true, ..self.entry };
         gated.write_entry(&header, index, &entry)?;
         // So that nobody passes over the same dead claims again and again.
         let head = header.head;
@@ -203,7 +207,7 @@ impl Place {
     /// Whether the lock is still held, as others see it: the file is in its place and the byte is locked.
     pub(crate) fn is_held(&self) -> Result<bool> {
         let seen = lockfile::visit(self.lock.path(), false, |gated| {
-            gated.lock().is_locked(layout::alive(self.ticket))
+            gated.lock().is_locked(layout::alive(self.entry.ticket))
         })?;
         Ok(self.lock.is_current()? && seen.is_some_and(|(_, held)| held))
     }
@@ -232,7 +236,7 @@ impl Place {
         let position = self.position();
         if header.generation == position.generation {
             let entry = self.lock.entry(&header, position.index)?;
-            return Ok(entry.ticket == self.ticket && entry.revoked);
+            return Ok(entry.ticket == self.entry.ticket && entry.revoked);
         }
         let gated = self.lock.gate(PATIENCE)?;
         let header = gated.header_of(&self.name)?;
@@ -250,7 +254,7 @@ impl Place {
         if position.generation == header.generation {
             return Ok(position.index);
         }
-        let found = gated.find(header, self.ticket)?;
+        let found = gated.find(header, self.entry.ticket)?;
         let index = found.ok_or_else(|| Trouble::lock(self.lock.path(), "a claim is missing in its list"))?;
         self.remember(Position { generation: header.generation, index });
         Ok(index)
