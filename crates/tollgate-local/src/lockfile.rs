@@ -356,3 +356,107 @@ impl Drop for Gated<'_> {
 fn details_size(details: &[u8], at_least: u32) -> u32 {
     (details.len() as u32).next_power_of_two().max(at_least)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use tollgate_core::Mode;
+
+    use super::*;
+
+    fn entry(ticket: Ticket) -> Entry {
+        Entry { ticket, mode: Mode::Exclusive, token: None, left: false, revoked: false, details_len: 3 }
+    }
+
+    fn file() -> (tempfile::TempDir, LockName, LockFile) {
+        let dir = tempfile::tempdir().unwrap();
+        let name = LockName::new("a").unwrap();
+        let start = |gated: &Gated<'_>| gated.start(&name, &mut entry(0), b"{0}");
+        let (lock, _) = visit(&dir.path().join("a"), true, start).unwrap().unwrap();
+        (dir, name, lock)
+    }
+
+    #[test]
+    fn a_gate_that_stays_locked_is_given_up_and_blamed_on_somebody_stopped() {
+        let (_dir, _, lock) = file();
+        let _inside = lock.gate(PATIENCE).unwrap();
+        let other = LockFile::open(&lock.path, false).unwrap().unwrap();
+        let start = Instant::now();
+        let error = other.gate(Duration::from_millis(50)).unwrap_err();
+        assert!(matches!(error, Trouble::Stuck { .. }), "{error}");
+        assert!(start.elapsed() >= Duration::from_millis(50));
+    }
+
+    #[test]
+    fn a_gate_that_opens_in_time_is_taken() {
+        let (_dir, _, lock) = file();
+        let inside = lock.gate(PATIENCE).unwrap();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                let other = LockFile::open(&lock.path, false).unwrap().unwrap();
+                other.gate(PATIENCE).map(drop)
+            });
+            std::thread::sleep(Duration::from_millis(20));
+            drop(inside);
+            waits.join().unwrap().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_list_that_is_full_moves_without_those_who_left_and_goes_back_and_forth() {
+        let (_dir, name, lock) = file();
+        let gated = lock.gate(PATIENCE).unwrap();
+        let mut header = gated.header_of(&name).unwrap();
+        let mut longest = 0;
+        for ticket in 1..500 {
+            let index =
+                gated.append(&mut header, &entry(ticket), format!("{{{}}}", ticket % 10).as_bytes()).unwrap();
+            assert_eq!(gated.find(&header, ticket).unwrap(), Some(index));
+            gated.write_entry(&header, index, &Entry { left: true, ..entry(ticket) }).unwrap();
+            longest = longest.max(header.list + header.list_bytes());
+        }
+        assert_eq!(gated.header_of(&name).unwrap(), header);
+        assert_eq!(header.capacity, FIRST_CAPACITY, "one claim stays, which is no reason to grow");
+        assert_eq!(gated.find(&header, 0).unwrap(), Some(0));
+        assert_eq!(gated.details(&header, 0, &entry(0)).unwrap(), b"{0}");
+        assert!(longest <= LISTS + 2 * header.list_bytes(), "{longest}");
+    }
+
+    #[test]
+    fn a_list_of_the_living_grows_and_wider_details_move_it() {
+        let (_dir, name, lock) = file();
+        // Whoever comes has a description of its own, and so have those whose bytes it asks for.
+        let others = LockFile::open(&lock.path, false).unwrap().unwrap();
+        let visitor = LockFile::open(&lock.path, false).unwrap().unwrap();
+        let gated = visitor.gate(PATIENCE).unwrap();
+        let mut header = gated.header_of(&name).unwrap();
+        for ticket in 1..100 {
+            others.take(layout::alive(ticket)).unwrap();
+            gated.append(&mut header, &entry(ticket), b"{x}").unwrap();
+        }
+        drop(gated);
+        let gated = lock.gate(PATIENCE).unwrap();
+        assert!(header.capacity >= 100);
+        let mut mine = entry(0);
+        gated.write_details(&mut header, 0, &mut mine, &[b'y'; 5000]).unwrap();
+        assert_eq!(header.details_size, 8192);
+        let index = gated.find(&header, 0).unwrap().unwrap();
+        assert_eq!(gated.details(&header, index, &mine).unwrap(), [b'y'; 5000]);
+        for ticket in 1..100 {
+            let index = gated.find(&header, ticket).unwrap().unwrap();
+            assert_eq!(gated.details(&header, index, &entry(ticket)).unwrap(), b"{x}");
+        }
+    }
+
+    #[test]
+    fn a_file_in_use_is_not_removed_and_an_idle_one_is() {
+        let (_dir, _, lock) = file();
+        let clear = || visit(&lock.path, false, |gated| gated.remove_if_idle()).unwrap();
+        clear();
+        assert!(lock.path.exists());
+        lock.unlock(Range::ALL);
+        clear();
+        assert!(!lock.path.exists() && !lock.is_current().unwrap());
+    }
+}
