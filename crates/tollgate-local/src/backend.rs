@@ -1,0 +1,285 @@
+//! The contract's side: what each call means for files, and on which thread it is done.
+
+use std::fs::ReadDir;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream;
+use tollgate_core::{
+    Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Deadline, Details, Error, ErrorKind,
+    Event, Extension, Grant, Keeper, LockName, LockState, LossCause, Release, Result, Revocation, Token,
+    events,
+};
+
+use crate::capabilities::capabilities;
+use crate::error::Trouble;
+use crate::folder::Folder;
+use crate::idle::Idle;
+use crate::lost::{self, Looking};
+use crate::registry::{Phase, Registry};
+use crate::steps::Shared;
+use crate::view;
+use crate::waiter::Waiters;
+
+/// How often locks are looked at for events.
+const EVENTS_EVERY: Duration = Duration::from_millis(100);
+/// How long a holder that was asked to leave is waited for, and how often it is looked at.
+const REVOKE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_millis(20));
+
+/// Locks of one host: kernel byte locks on files in a folder.
+///
+/// Several backends on one folder exclude each other, in one process as in many.
+pub struct FileBackend {
+    shared: Arc<Shared>,
+    capabilities: Capabilities,
+}
+
+impl std::fmt::Debug for FileBackend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FileBackend").field("folder", &self.shared.folder).finish_non_exhaustive()
+    }
+}
+
+impl FileBackend {
+    /// Opens the locks in `dir`, making the folder if there is none. Does file I/O.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if `dir` cannot hold locks: not a folder, not writable, on a network file
+    /// system, of another layout, or with a damaged token counter. [`ErrorKind::Unavailable`] if the disk
+    /// is full or too many files are open.
+    pub fn open(dir: impl AsRef<Path>, clock: Arc<dyn Clock>, keeper: Keeper) -> Result<Self> {
+        let folder = Folder::open(dir.as_ref()).map_err(|trouble| Error::from(trouble).during("open"))?;
+        let shared = Arc::new_cyclic(|this| Shared {
+            folder,
+            registry: Registry::default(),
+            waiters: Arc::new(Waiters::default()),
+            idle: Idle::default(),
+            looking: Looking::default(),
+            clock,
+            keeper,
+            this: this.clone(),
+        });
+        Ok(Self { shared, capabilities: capabilities() })
+    }
+
+    /// Makes every later token of every lock larger than `floor`, as a move from another engine needs it.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); then some tokens may be raised and others not, and it can be repeated.
+    pub async fn raise_floor(&self, floor: Token) -> Result<()> {
+        self.blocking("raise the floor", move |shared| shared.folder.counters.raise(floor)).await
+    }
+
+    /// Runs `work` on a thread that may block.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        work: impl FnOnce(&Shared) -> Result<T, Trouble> + Send + 'static,
+    ) -> Result<T> {
+        let shared = self.shared.clone();
+        match self.shared.keeper.spawn_blocking(move || work(&shared)).await {
+            Ok(result) => result.map_err(|trouble| Error::from(trouble).during(operation)),
+            Err(error) => Err(Error::new(ErrorKind::Unexpected, "a file operation panicked")
+                .caused_by(error)
+                .during(operation)),
+        }
+    }
+
+    async fn take(&self, claim: &Claim, wait: bool) -> Result<Attempt> {
+        let fail = |error: Error| error.during("acquire").on(&claim.name);
+        if let Some(slot) = self.shared.registry.find(claim.owner)
+            && let Phase::Held(_, token) = slot.lock().phase
+        {
+            return Ok(Attempt::Granted(slot.grant(token)));
+        }
+        let (slot, outcome) = self.shared.registry.enter(claim).map_err(fail)?;
+        let shared = self.shared.clone();
+        // Not awaited: if this future is dropped, the claim is withdrawn by its owner id.
+        drop(self.shared.keeper.spawn_blocking(move || shared.take(&slot, wait)));
+        match outcome.await {
+            Ok(outcome) => outcome.map_err(fail),
+            Err(_) => Err(fail(Error::new(ErrorKind::Unavailable, "the claim was withdrawn meanwhile"))),
+        }
+    }
+}
+
+impl Backend for FileBackend {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn try_acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(self.take(claim, false))
+    }
+
+    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Grant>> {
+        Box::pin(async move {
+            match self.take(claim, true).await? {
+                Attempt::Granted(grant) => Ok(grant),
+                Attempt::Busy(_) => {
+                    Err(Error::new(ErrorKind::Unexpected, "a claim that waits was told it is busy")
+                        .during("acquire")
+                        .on(&claim.name))
+                }
+            }
+        })
+    }
+
+    fn withdraw<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let Some(slot) = self.shared.registry.find(claim.owner) else { return Ok(()) };
+            let withdraw = move |shared: &Shared| {
+                shared.withdraw(&slot);
+                Ok(())
+            };
+            self.blocking("withdraw", withdraw).await.map_err(|error| error.on(&claim.name))
+        })
+    }
+
+    fn extend<'a>(
+        &'a self,
+        grant: &'a Grant,
+        _ttl: Duration,
+        details: Option<&'a Details>,
+    ) -> BoxFuture<'a, Result<Extension>> {
+        Box::pin(async move {
+            let gone = Extension::Lost { cause: LossCause::Gone };
+            let Some((slot, place)) = self.shared.registry.held(grant) else { return Ok(gone) };
+            let details = details.cloned();
+            let work = move |_: &Shared| {
+                let held = place.is_held()?;
+                if let (true, Some(details)) = (held, details) {
+                    place.describe(&details)?;
+                }
+                Ok(held)
+            };
+            let held = self.blocking("extend", work).await.map_err(|error| error.on(&grant.name))?;
+            // It may have been released while the files were looked at.
+            let held = held && slot.lock().holds(grant, &slot.claim).is_some();
+            Ok(if held { Extension::Extended { deadline: Deadline::Never } } else { gone })
+        })
+    }
+
+    fn release<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Result<Release>> {
+        Box::pin(async move {
+            let Some(slot) = self.shared.registry.find(grant.owner) else { return Ok(Release::AlreadyLost) };
+            let place = {
+                let mut state = slot.lock();
+                let Some(place) = state.holds(grant, &slot.claim) else { return Ok(Release::AlreadyLost) };
+                state.phase = Phase::Working;
+                place
+            };
+            let ours = place.is_current();
+            if place.leave_at_once() {
+                self.shared.end(&slot);
+            } else {
+                let leave = move |shared: &Shared| {
+                    shared.leave(&slot, &place);
+                    Ok(())
+                };
+                self.blocking("release", leave).await.map_err(|error| error.on(&grant.name))?;
+            }
+            Ok(if ours { Release::Released } else { Release::AlreadyLost })
+        })
+    }
+
+    fn lost<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, LossCause> {
+        Box::pin(lost::wait(self.shared.clone(), grant))
+    }
+
+    fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<Option<LockState>>> {
+        Box::pin(async move {
+            let path = self.shared.folder.address(name).path;
+            let look = move |_: &Shared| view::look(&path);
+            self.blocking("inspect", look).await.map_err(|error| error.on(name))
+        })
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<LockState>> {
+        Box::pin(stream::try_unfold(None, move |files: Option<ReadDir>| async move {
+            let prefix = prefix.to_owned();
+            self.blocking("list", move |shared| next_lock(shared, files, &prefix)).await
+        }))
+    }
+
+    fn events<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<Event>> {
+        events::poll(self, self.shared.clock.clone(), prefix, EVENTS_EVERY)
+    }
+
+    fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>> {
+        Box::pin(async move {
+            let path = self.shared.folder.address(name).path;
+            let clock = &self.shared.clock;
+            let ask = || {
+                let (path, name) = (path.clone(), name.clone());
+                self.blocking("break", move |_| view::ask_to_leave(&path, &name, token))
+            };
+            if !ask().await.map_err(|error| error.on(name))? {
+                return Ok(Revocation::NotHeld);
+            }
+            let (patience, pause) = REVOKE;
+            let deadline = clock.now() + patience;
+            while clock.now() < deadline {
+                clock.sleep_until(clock.now() + pause).await;
+                if !ask().await.map_err(|error| error.on(name))? {
+                    return Ok(Revocation::Revoked);
+                }
+            }
+            Ok(Revocation::Pending)
+        })
+    }
+
+    fn descriptor(&self, grant: &Grant) -> Result<OwnedFd> {
+        let Some((_, place)) = self.shared.registry.held(grant) else {
+            return Err(Error::new(ErrorKind::Lost, "this process does not hold the lock").on(&grant.name));
+        };
+        place.descriptor().map_err(|trouble| Error::from(trouble).on(&grant.name))
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let close = |shared: &Shared| {
+                shared.abandon_waiters();
+                shared.idle.clear(shared, None);
+                Ok(())
+            };
+            // There is nobody left to tell.
+            let _ = self.blocking("close", close).await;
+        })
+    }
+}
+
+impl Drop for FileBackend {
+    fn drop(&mut self) {
+        let shared = self.shared.clone();
+        drop(self.shared.keeper.spawn_blocking(move || {
+            shared.abandon_waiters();
+            shared.idle.clear(&shared, None);
+        }));
+    }
+}
+
+/// The next lock of the folder that somebody uses and whose name starts with `prefix`, and the rest.
+fn next_lock(
+    shared: &Shared,
+    files: Option<ReadDir>,
+    prefix: &str,
+) -> Result<Option<(LockState, Option<ReadDir>)>, Trouble> {
+    let folder = shared.folder.locks();
+    let mut files = match files {
+        Some(files) => files,
+        None => std::fs::read_dir(folder).map_err(Trouble::at(folder))?,
+    };
+    while let Some(file) = files.next() {
+        let path = file.map_err(Trouble::at(folder))?.path();
+        match view::look(&path)? {
+            Some(state) if state.name.as_str().starts_with(prefix) => return Ok(Some((state, Some(files)))),
+            Some(_) => {}
+            // What a killed process left behind. It is somebody else's to clear away if we may not.
+            None => drop(view::clear_away(&path)),
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,256 @@
+//! The token counters: one file of 256 shards, each with two slots that are written in turn.
+//!
+//! A slot has a page of its own, so that a write torn by a power failure cannot reach the other one. A
+//! token is on the disk before anybody sees it, and nothing here ever goes back: whatever cannot be read
+//! is damage, and damage grants nothing and overwrites nothing.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tollgate_core::Token;
+
+use crate::error::{Result, Trouble};
+use crate::layout::{checksum, u64_at};
+use crate::sys::{self, Identity, Range};
+
+/// How many shards there are: one for each first byte of a name's hash.
+const SHARDS: usize = 256;
+const PAGE: usize = 4096;
+const SLOT_BYTES: usize = 32;
+const FILE_BYTES: usize = SHARDS * 2 * PAGE;
+const MAGIC: [u8; 8] = *b"TGCOUNT1";
+/// A shard is busy for as long as a write to the disk takes. Longer means that somebody is stopped.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The open counter file.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    file: File,
+    path: PathBuf,
+    identity: Identity,
+    /// The kernel's locks belong to the open file, which all threads here share.
+    threads: Vec<Mutex<()>>,
+}
+
+/// What a shard's two slots say.
+struct Shard {
+    /// The largest token that was used, zero for none. May be larger than what is written.
+    value: u64,
+    /// Which slot to write next.
+    slot: usize,
+}
+
+impl Counters {
+    /// Writes a complete new counter file at `path`, synced.
+    pub(crate) fn create(path: &Path) -> Result<()> {
+        let mut bytes = vec![0; FILE_BYTES];
+        for shard in 0..SHARDS {
+            for slot in 0..2 {
+                let at = (shard * 2 + slot) * PAGE;
+                bytes[at..at + SLOT_BYTES].copy_from_slice(&encode(shard, slot, 0));
+            }
+        }
+        let write = || {
+            let file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
+            file.write_all_at(&bytes, 0)?;
+            file.sync_all()
+        };
+        write().map_err(Trouble::at(path))
+    }
+
+    /// Opens the counter file at `path`.
+    pub(crate) fn open(path: PathBuf) -> Result<Self> {
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true).custom_flags(libc::O_NOFOLLOW);
+        let file = options.open(&path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => Trouble::counter(&path, "it is missing"),
+            _ => Trouble::at(&path)(error),
+        })?;
+        let (identity, size) = sys::identify(&file).map_err(Trouble::at(&path))?;
+        if size != FILE_BYTES as u64 {
+            let what = format!("it has {size} bytes instead of {FILE_BYTES}");
+            return Err(Trouble::counter(&path, what));
+        }
+        let threads = (0..SHARDS).map(|_| Mutex::new(())).collect();
+        Ok(Self { file, path, identity, threads })
+    }
+
+    /// The next token of `shard`, on the disk already.
+    pub(crate) fn draw(&self, shard: u8) -> Result<Token> {
+        self.locked(shard, |current| {
+            let next = Token::new(current.value + 1);
+            let next = next.map_err(|_| Trouble::TokensUsedUp { path: self.path.clone() })?;
+            self.write(shard, current.slot, next.get())?;
+            self.sync()?;
+            Ok(next)
+        })
+    }
+
+    /// Makes every later token larger than `floor`.
+    pub(crate) fn raise(&self, floor: Token) -> Result<()> {
+        // Once for each slot, or the loss of one slot would fall back behind the floor.
+        for _slot in 0..2 {
+            for shard in 0..=u8::MAX {
+                self.locked(shard, |current| {
+                    let below = current.value <= floor.get();
+                    if below { self.write(shard, current.slot, floor.get()) } else { Ok(()) }
+                })?;
+            }
+            self.sync()?;
+        }
+        Ok(())
+    }
+
+    /// Runs `work` on what `shard` says, while nobody else works on it.
+    fn locked<T>(&self, shard: u8, work: impl FnOnce(Shard) -> Result<T>) -> Result<T> {
+        let _thread = self.threads[usize::from(shard)].lock().unwrap_or_else(PoisonError::into_inner);
+        // Beyond the end of the file, where a lock disturbs nobody who copies it.
+        let byte = Range::byte((1 << 40) + u64::from(shard));
+        if !sys::lock_within(&self.file, byte, PATIENCE).map_err(Trouble::at(&self.path))? {
+            return Err(Trouble::Stuck { path: self.path.clone() });
+        }
+        let result = self.read(shard).and_then(work);
+        sys::unlock(&self.file, byte).map_err(Trouble::at(&self.path))?;
+        result
+    }
+
+    fn read(&self, shard: u8) -> Result<Shard> {
+        // A counter that was moved away goes on in another file, or starts again: this one is history.
+        if sys::identity_at(&self.path).map_err(Trouble::at(&self.path))? != Some(self.identity) {
+            return Err(Trouble::counter(&self.path, "it was removed or replaced while in use"));
+        }
+        let mut bytes = [0; PAGE + SLOT_BYTES];
+        self.file.read_exact_at(&mut bytes, position(shard, 0)).map_err(|error| match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => Trouble::counter(&self.path, "it was cut off"),
+            _ => Trouble::at(&self.path)(error),
+        })?;
+        let slots = [decode(shard, 0, &bytes[..SLOT_BYTES]), decode(shard, 1, &bytes[PAGE..])];
+        match slots {
+            [Some(a), Some(b)] if a > b => Ok(Shard { value: a, slot: 1 }),
+            [Some(_), Some(b)] => Ok(Shard { value: b, slot: 0 }),
+            // The torn slot was written last, so it held the next number, which may have been used.
+            [Some(a), None] => Ok(Shard { value: a + 1, slot: 1 }),
+            [None, Some(b)] => Ok(Shard { value: b + 1, slot: 0 }),
+            [None, None] => {
+                Err(Trouble::counter(&self.path, format!("both slots of shard {shard} are unreadable")))
+            }
+        }
+    }
+
+    fn write(&self, shard: u8, slot: usize, value: u64) -> Result<()> {
+        let bytes = encode(usize::from(shard), slot, value);
+        self.file.write_all_at(&bytes, position(shard, slot)).map_err(Trouble::at(&self.path))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync_data().map_err(Trouble::at(&self.path))
+    }
+}
+
+fn position(shard: u8, slot: usize) -> u64 {
+    ((usize::from(shard) * 2 + slot) * PAGE) as u64
+}
+
+/// The slot's own place is part of what is summed, so that a misplaced one is not believed.
+fn encode(shard: usize, slot: usize, value: u64) -> [u8; SLOT_BYTES] {
+    let mut bytes = [0; SLOT_BYTES];
+    bytes[0..8].copy_from_slice(&MAGIC);
+    bytes[8..16].copy_from_slice(&value.to_le_bytes());
+    bytes[16..24].copy_from_slice(&((shard * 2 + slot) as u64).to_le_bytes());
+    let sum = checksum(&[&bytes[..24]]);
+    bytes[24..32].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+fn decode(shard: u8, slot: usize, bytes: &[u8]) -> Option<u64> {
+    let value = u64_at(bytes, 8);
+    (bytes == encode(usize::from(shard), slot, value)).then_some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counters() -> (tempfile::TempDir, Counters) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("counters");
+        Counters::create(&path).unwrap();
+        (dir, Counters::open(path).unwrap())
+    }
+
+    fn draws(counters: &Counters, shard: u8, count: usize) -> Vec<u64> {
+        (0..count).map(|_| counters.draw(shard).unwrap().get()).collect()
+    }
+
+    fn tear(counters: &Counters, shard: u8, slot: usize) {
+        counters.file.write_all_at(&[0xff; 13], position(shard, slot) + 3).unwrap();
+    }
+
+    #[test]
+    fn tokens_rise_by_one_and_shards_count_for_themselves() {
+        let (_dir, counters) = counters();
+        assert_eq!(draws(&counters, 7, 5), [1, 2, 3, 4, 5]);
+        assert_eq!(draws(&counters, 255, 2), [1, 2]);
+        let again = Counters::open(counters.path.clone()).unwrap();
+        assert_eq!(draws(&again, 7, 1), [6], "a restart goes on");
+    }
+
+    #[test]
+    fn a_torn_slot_never_brings_a_token_back() {
+        for (drawn, torn) in [(4, 0), (4, 1), (5, 0), (5, 1), (1, 1), (1, 0)] {
+            let (_dir, counters) = counters();
+            let last = *draws(&counters, 3, drawn).last().unwrap();
+            tear(&counters, 3, torn);
+            let next = draws(&counters, 3, 4);
+            assert!(next[0] > last, "{next:?} after {last} with slot {torn} torn");
+            assert!(next.is_sorted_by(|a, b| a < b), "{next:?}");
+        }
+    }
+
+    #[test]
+    fn damage_grants_nothing_and_overwrites_nothing() {
+        let (_dir, counters) = counters();
+        tear(&counters, 9, 0);
+        tear(&counters, 9, 1);
+        let before = std::fs::read(&counters.path).unwrap();
+        let error = counters.draw(9).unwrap_err();
+        assert!(error.to_string().contains("both slots of shard 9"), "{error}");
+        assert_eq!(std::fs::read(&counters.path).unwrap(), before);
+        assert!(counters.draw(10).is_ok(), "the others go on");
+
+        counters.file.set_len(10).unwrap();
+        assert!(matches!(counters.draw(10), Err(Trouble::DamagedCounter { .. })));
+        assert!(matches!(Counters::open(counters.path.clone()), Err(Trouble::DamagedCounter { .. })));
+        std::fs::remove_file(&counters.path).unwrap();
+        assert!(matches!(counters.draw(10), Err(Trouble::DamagedCounter { .. })));
+        assert!(matches!(Counters::open(counters.path.clone()), Err(Trouble::DamagedCounter { .. })));
+    }
+
+    #[test]
+    fn a_raised_floor_lifts_every_shard_and_lowers_none() {
+        let (_dir, counters) = counters();
+        counters.raise(Token::new(1000).unwrap()).unwrap();
+        assert_eq!(draws(&counters, 0, 2), [1001, 1002]);
+        counters.raise(Token::new(1000).unwrap()).unwrap();
+        assert_eq!(draws(&counters, 0, 1), [1003]);
+        assert_eq!(draws(&counters, 200, 1), [1001]);
+        counters.raise(Token::MAX).unwrap();
+        assert!(matches!(counters.draw(0), Err(Trouble::TokensUsedUp { .. })));
+    }
+
+    #[test]
+    fn threads_and_descriptors_never_share_a_token() {
+        let (_dir, counters) = counters();
+        let other = Counters::open(counters.path.clone()).unwrap();
+        let drawn = std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                [&counters, &counters, &other, &other].map(|c| scope.spawn(|| draws(c, 1, 25))).into();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+        });
+        let unique: std::collections::BTreeSet<_> = drawn.iter().collect();
+        assert_eq!(unique.len(), 100);
+    }
+}

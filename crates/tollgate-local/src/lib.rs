@@ -1,0 +1,42 @@
+//! Locks for the processes of one host, with nothing but a folder: the `file:DIR` backend.
+//!
+//! ```text
+//! DIR/version           which layout this is; written last when a folder is made
+//! DIR/counters          the tokens: 256 shards of two checksummed slots, synced before a token is used
+//! DIR/locks/<sha256>    one file per lock in use: its name, and the queue of its claims
+//! ```
+//!
+//! Every claim has a ticket and, as long as it lives, a kernel lock on the byte of that ticket: a process
+//! that dies frees it at once. A claim waits for the byte of the nearest claim ahead that is in its way,
+//! so a release wakes the next one and nobody else. The locks belong to open descriptions (`F_OFD_SETLK`),
+//! never to processes, so the claims of one process exclude each other, too.
+//!
+//! - A waiter that is stopped (SIGSTOP) keeps its place: when its turn comes those behind it wait until it
+//!   goes on or dies. Before its turn it holds up nobody.
+//! - A process that is stopped in the microseconds in which it has a lock's gate makes others fail with
+//!   `Unavailable` after ten seconds.
+//! - The first lock that has to be waited for takes a real-time signal that the program does not use, to
+//!   interrupt waiting threads; its handler does nothing.
+//!
+//! Read `place.rs` for a claim's life in the file, `queue.rs` for the rule, `waiter.rs` for waiting and
+//! `steps.rs` for what runs when.
+
+mod backend;
+mod capabilities;
+mod counter;
+mod error;
+mod folder;
+mod idle;
+mod layout;
+mod lockfile;
+mod lost;
+mod place;
+mod queue;
+mod registry;
+mod steps;
+mod sys;
+mod view;
+mod waiter;
+
+pub use backend::FileBackend;
+pub use folder::default_dir;

@@ -1,0 +1,275 @@
+//! A claim's place in a lock's queue, from taking a ticket to leaving.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tollgate_core::{Claim, Details, LockName, Mode, Token};
+
+use crate::error::{Result, Trouble};
+use crate::folder::Address;
+use crate::layout::{self, Entry, Header, Ticket};
+use crate::lockfile::{self, Gated, LockFile, PATIENCE};
+use crate::queue::{self, Verdict};
+use crate::sys::Range;
+
+/// Who leaves may as well be gone without a trace: it does not wait long for a gate.
+const LEAVING: Duration = Duration::from_secs(1);
+/// How many entries are read at a time when looking ahead.
+const CHUNK: u32 = 64;
+
+/// A claim that has a ticket, and holds its byte as long as this is not [left](Self::leave).
+#[derive(Debug)]
+pub(crate) struct Place {
+    lock: LockFile,
+    name: LockName,
+    shard: u8,
+    /// As it was written first; a grant adds the token.
+    entry: Entry,
+    at: Mutex<Position>,
+}
+
+/// Where the entry was last seen: right as long as the list has the same generation.
+#[derive(Debug, Clone, Copy)]
+struct Position {
+    generation: u64,
+    index: u32,
+}
+
+/// How trying to get a place ended.
+#[derive(Debug)]
+pub(crate) enum Joined {
+    /// There is a place, and this is what to do next.
+    Place(Place, Verdict),
+    /// Somebody is in the way, and there was no wish to wait.
+    Busy,
+}
+
+/// Takes a place in the queue of `claim`'s lock; only if it can go at once unless `wait` is set.
+pub(crate) fn join(address: &Address, claim: &Claim, wait: bool) -> Result<Joined> {
+    let details = encode_details(&claim.details);
+    let joined = lockfile::visit(&address.path, true, |gated| join_gated(gated, claim, &details, wait))?;
+    let Some((lock, outcome)) = joined else { return Ok(Joined::Busy) };
+    Ok(match outcome {
+        None => Joined::Busy,
+        Some((entry, position, verdict)) => {
+            let (name, at) = (claim.name.clone(), Mutex::new(position));
+            Joined::Place(Place { lock, name, shard: address.shard, entry, at }, verdict)
+        }
+    })
+}
+
+fn join_gated(
+    gated: &Gated<'_>,
+    claim: &Claim,
+    details: &[u8],
+    wait: bool,
+) -> Result<Option<(Entry, Position, Verdict)>> {
+    let mut entry = Entry {
+        ticket: 0,
+        mode: claim.mode,
+        token: None,
+        left: false,
+        revoked: false,
+        details_len: details.len() as u32,
+    };
+    if !gated.anybody()? {
+        let header = gated.start(&claim.name, &mut entry, details)?;
+        let position = Position { generation: header.generation, index: 0 };
+        return Ok(Some((entry, position, Verdict::Go)));
+    }
+    let mut header = gated.header_of(&claim.name)?;
+    let verdict = look_ahead(gated, &header, header.len, claim.mode)?;
+    if verdict != Verdict::Go && !wait {
+        return Ok(None);
+    }
+    entry.ticket = header.next;
+    gated.lock().take(layout::alive(entry.ticket))?;
+    if verdict != Verdict::Go && matches!(claim.mode, Mode::Permit { .. }) {
+        gated.lock().take(layout::waiting(entry.ticket))?;
+    }
+    let index = gated.append(&mut header, &entry, details)?;
+    Ok(Some((entry, Position { generation: header.generation, index }, verdict)))
+}
+
+/// What a claim of `mode` has to do that stands, or would stand, at `index`.
+fn look_ahead(gated: &Gated<'_>, header: &Header, index: u32, mode: Mode) -> Result<Verdict> {
+    let chunks = (header.head..index).step_by(CHUNK as usize).collect::<Vec<_>>();
+    let ahead = chunks.into_iter().rev().flat_map(|from| {
+        match gated.entries(header, from, CHUNK.min(index - from)) {
+            Ok(entries) => entries.into_iter().rev().map(Ok).collect(),
+            Err(error) => vec![Err(error)],
+        }
+    });
+    queue::decide(mode, ahead, |ticket| gated.lock().is_locked(layout::alive(ticket)))
+}
+
+impl Place {
+    /// The claim's ticket.
+    pub(crate) fn ticket(&self) -> Ticket {
+        self.entry.ticket
+    }
+
+    /// The lock's name.
+    pub(crate) fn name(&self) -> &LockName {
+        &self.name
+    }
+
+    /// The counter that numbers the lock's grants.
+    pub(crate) fn shard(&self) -> u8 {
+        self.shard
+    }
+
+    /// Looks again at everything ahead.
+    pub(crate) fn look(&self) -> Result<Verdict> {
+        // Needs no gate: whoever is gone stays gone, and nobody comes in ahead.
+        match layout::everybody_before(self.entry.ticket) {
+            Some(before) if self.lock.is_locked(before)? => {}
+            _ => return Ok(Verdict::Go),
+        }
+        let gated = self.lock.gate(PATIENCE)?;
+        let header = gated.header_of(&self.name)?;
+        let index = self.index(&gated, &header)?;
+        look_ahead(&gated, &header, index, self.entry.mode)
+    }
+
+    /// Waits for the one claim `verdict` names. `false` when interrupted first.
+    pub(crate) fn wait(&self, range: Range) -> Result<bool> {
+        self.lock.wait(range)
+    }
+
+    /// Whether one of `tickets` is gone.
+    pub(crate) fn is_any_gone(&self, tickets: &[Ticket]) -> Result<bool> {
+        for ticket in tickets {
+            if !self.lock.is_locked(layout::alive(*ticket))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Writes down that the claim is granted.
+    pub(crate) fn grant(&self, token: Token) -> Result<()> {
+        let gated = self.lock.gate(PATIENCE)?;
+        let header = gated.header_of(&self.name)?;
+        let index = self.index(&gated, &header)?;
+        // A claim that waits is asked nothing, so its entry is what was written.
+        let entry = Entry { token: Some(token), ..self.entry };
+        gated.write_entry(&header, index, &entry)?;
+        if matches!(self.entry.mode, Mode::Permit { .. }) {
+            self.lock.unlock(layout::waiting(self.entry.ticket));
+        }
+        Ok(())
+    }
+
+    /// Leaves without touching the file, which never blocks. Only when nobody else waits or holds: to
+    /// those a claim that left in silence is like one that was killed, and costs them a question.
+    pub(crate) fn leave_at_once(&self) -> bool {
+        match self.lock.is_locked(layout::ANYBODY) {
+            Ok(false) => {
+                self.lock.unlock(Range::ALL);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Leaves the queue, or gives the lock back. Frees the claim's bytes whatever else fails.
+    pub(crate) fn leave(&self) {
+        if let Ok(gated) = self.lock.gate(LEAVING) {
+            // What cannot be written down is found out by the next one who asks the kernel.
+            let _ = self.sign_out(&gated);
+        }
+        self.lock.unlock(Range::ALL);
+    }
+
+    fn sign_out(&self, gated: &Gated<'_>) -> Result<()> {
+        if !gated.anybody()? {
+            return Ok(());
+        }
+        let mut header = gated.header_of(&self.name)?;
+        let index = self.index(gated, &header)?;
+        let entry = Entry { left: true, ..self.entry };
+        gated.write_entry(&header, index, &entry)?;
+        // So that nobody passes over the same dead claims again and again.
+        let head = header.head;
+        'advance: while header.head < header.len {
+            for entry in gated.entries(&header, header.head, CHUNK)? {
+                if !entry.left && self.lock.is_locked(layout::alive(entry.ticket))? {
+                    break 'advance;
+                }
+                header.head += 1;
+            }
+        }
+        if header.head != head { gated.write_header(&header) } else { Ok(()) }
+    }
+
+    /// Whether the lock is still held, as others see it: the file is in its place and the byte is locked.
+    pub(crate) fn is_held(&self) -> Result<bool> {
+        let seen = lockfile::visit(self.lock.path(), false, |gated| {
+            gated.lock().is_locked(layout::alive(self.entry.ticket))
+        })?;
+        Ok(self.lock.is_current()? && seen.is_some_and(|(_, held)| held))
+    }
+
+    /// Whether the file that others find is still the one this claim is in.
+    pub(crate) fn is_current(&self) -> bool {
+        self.lock.is_current().unwrap_or(true)
+    }
+
+    /// Replaces what others see of the claim.
+    pub(crate) fn describe(&self, details: &Details) -> Result<()> {
+        let gated = self.lock.gate(PATIENCE)?;
+        let mut header = gated.header_of(&self.name)?;
+        let index = self.index(&gated, &header)?;
+        let mut entry = self.lock.entry(&header, index)?;
+        let index = gated.write_details(&mut header, index, &mut entry, &encode_details(details))?;
+        self.remember(Position { generation: header.generation, index });
+        Ok(())
+    }
+
+    /// Whether an operator asked this holder to leave.
+    pub(crate) fn is_revoked(&self) -> Result<bool> {
+        // Without the gate, because it is asked often. While the list has the generation in which we know
+        // our index, the entry there is ours; a move in between is noticed the next time.
+        let header = self.lock.header()?;
+        let position = self.position();
+        if header.generation == position.generation {
+            let entry = self.lock.entry(&header, position.index)?;
+            return Ok(entry.ticket == self.entry.ticket && entry.revoked);
+        }
+        let gated = self.lock.gate(PATIENCE)?;
+        let header = gated.header_of(&self.name)?;
+        let index = self.index(&gated, &header)?;
+        Ok(self.lock.entry(&header, index)?.revoked)
+    }
+
+    /// The open description the claim's bytes belong to.
+    pub(crate) fn descriptor(&self) -> Result<OwnedFd> {
+        self.lock.duplicate()
+    }
+
+    fn index(&self, gated: &Gated<'_>, header: &Header) -> Result<u32> {
+        let position = self.position();
+        if position.generation == header.generation {
+            return Ok(position.index);
+        }
+        let found = gated.find(header, self.entry.ticket)?;
+        let index = found.ok_or_else(|| Trouble::lock(self.lock.path(), "a claim is missing in its list"))?;
+        self.remember(Position { generation: header.generation, index });
+        Ok(index)
+    }
+
+    fn position(&self) -> Position {
+        *self.at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn remember(&self, position: Position) {
+        *self.at.lock().unwrap_or_else(PoisonError::into_inner) = position;
+    }
+}
+
+/// Details as they are stored.
+fn encode_details(details: &Details) -> Vec<u8> {
+    serde_json::to_vec(details).expect("strings and numbers can be written as JSON")
+}

@@ -1,0 +1,149 @@
+//! The steps of a claim's life that touch files. They run on threads that may block.
+
+use std::sync::{Arc, Weak};
+
+use tollgate_core::{Attempt, Clock, Contention, Keeper};
+
+use crate::error::{Result, Trouble};
+use crate::folder::Folder;
+use crate::idle::Idle;
+use crate::lost::Looking;
+use crate::place::{self, Joined, Place};
+use crate::queue::Verdict;
+use crate::registry::{Phase, Registry, Slot};
+use crate::waiter::{Finish, Waiters};
+
+/// What the backend and its threads share.
+pub(crate) struct Shared {
+    pub(crate) folder: Folder,
+    pub(crate) registry: Registry,
+    pub(crate) waiters: Arc<Waiters>,
+    pub(crate) idle: Idle,
+    pub(crate) looking: Looking,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) keeper: Keeper,
+    /// For the threads and tasks that it starts itself.
+    pub(crate) this: Weak<Shared>,
+}
+
+impl Shared {
+    /// Takes the claim a place, and the lock if nobody is in the way.
+    pub(crate) fn take(&self, slot: &Arc<Slot>, wait: bool) {
+        if !slot.begin() {
+            return;
+        }
+        let address = self.folder.address(&slot.claim.name);
+        match place::join(&address, &slot.claim, wait) {
+            Ok(Joined::Place(place, Verdict::Go)) => self.finish(slot, &Arc::new(place), Ok(())),
+            Ok(Joined::Place(place, verdict)) => self.line_up(slot, &Arc::new(place), verdict),
+            Ok(Joined::Busy) => {
+                self.end(slot);
+                slot.answer(Ok(Attempt::Busy(Contention::default())));
+            }
+            Err(trouble) => {
+                self.end(slot);
+                slot.answer(Err(trouble.into()));
+            }
+        }
+    }
+
+    fn line_up(&self, slot: &Arc<Slot>, place: &Arc<Place>, verdict: Verdict) {
+        let Some(this) = self.this.upgrade() else { return place.leave() };
+        let finish: Arc<Finish> = Arc::new(move |slot, place, outcome| this.finish(slot, place, outcome));
+        let lined_up = {
+            let mut state = slot.lock();
+            // Whoever withdraws looks for the claim in the line once it is `Waiting`, and not before.
+            if state.withdrawn {
+                Ok(false)
+            } else {
+                let inserted = self.waiters.insert(slot, place, verdict, &finish);
+                state.phase = Phase::Waiting(place.clone());
+                inserted.map(|()| true)
+            }
+        };
+        match lined_up {
+            Ok(true) => self.waiters.hurry(place),
+            Ok(false) => self.leave(slot, place),
+            Err(trouble) => {
+                slot.become_(Phase::Working);
+                self.leave(slot, place);
+                slot.answer(Err(trouble.into()));
+            }
+        }
+    }
+
+    /// Grants the claim, or ends it if waiting failed. Nobody else works on it.
+    fn finish(&self, slot: &Arc<Slot>, place: &Arc<Place>, outcome: Result<()>) {
+        let granted = outcome.and_then(|()| {
+            // Nobody ahead is in the way any more, and nobody comes in ahead: the token is drawn outside
+            // the gate, and yet every later grant draws later.
+            let token = self.folder.counters.draw(place.shard())?;
+            place.grant(token)?;
+            Ok::<_, Trouble>(token)
+        });
+        match granted {
+            Ok(token) if slot.hold(place, token) => {
+                slot.answer(Ok(Attempt::Granted(slot.grant(token))));
+            }
+            Ok(_) => self.leave(slot, place),
+            Err(trouble) => {
+                self.leave(slot, place);
+                slot.answer(Err(trouble.into()));
+            }
+        }
+    }
+
+    /// Makes sure that nothing of the claim is left, whatever thread works on it.
+    pub(crate) fn withdraw(&self, slot: &Arc<Slot>) {
+        let mut state = slot.lock();
+        state.withdrawn = true;
+        loop {
+            match state.phase.clone() {
+                Phase::Gone => return,
+                Phase::New => {
+                    drop(state);
+                    return self.end(slot);
+                }
+                Phase::Held(place, _) => {
+                    state.phase = Phase::Working;
+                    drop(state);
+                    return self.leave(slot, &place);
+                }
+                Phase::Waiting(place) => {
+                    drop(state);
+                    if self.waiters.remove(&place) {
+                        slot.become_(Phase::Working);
+                        return self.leave(slot, &place);
+                    }
+                    state = slot.lock();
+                    if matches!(state.phase, Phase::Waiting(_)) {
+                        state = slot.wait(state);
+                    }
+                }
+                Phase::Working => state = slot.wait(state),
+            }
+        }
+    }
+
+    /// Leaves the queue or gives the lock back, and forgets the claim.
+    pub(crate) fn leave(&self, slot: &Slot, place: &Place) {
+        place.leave();
+        self.end(slot);
+    }
+
+    /// Forgets a claim that has nothing in the folder any more, except perhaps an idle file.
+    pub(crate) fn end(&self, slot: &Slot) {
+        self.registry.end(slot);
+        self.idle.note(self, &slot.claim.name);
+    }
+
+    /// Gives up every claim that is not granted: nobody will ask for them any more.
+    pub(crate) fn abandon_waiters(&self) {
+        for slot in self.registry.all() {
+            let held = matches!(slot.lock().phase, Phase::Held(..));
+            if !held {
+                self.withdraw(&slot);
+            }
+        }
+    }
+}
