@@ -132,7 +132,9 @@ pub(crate) struct LsArgs {
 
 /// Show who holds a lock and who waits for it.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  tollgate inspect nightly-report\n  tollgate inspect nightly-report --json")]
+#[command(
+    after_help = "Examples:\n  tollgate inspect nightly-report\n  tollgate inspect nightly-report --json"
+)]
 pub(crate) struct InspectArgs {
     #[command(flatten)]
     pub(crate) url: UrlArg,

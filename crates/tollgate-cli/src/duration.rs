@@ -35,7 +35,14 @@ mod tests {
 
     #[test]
     fn durations_are_read_as_people_write_them() {
-        for (text, millis) in [("250ms", 250), ("30s", 30_000), ("1m30s", 90_000), ("1.5h", 5_400_000), ("2d", 172_800_000), ("0s", 0)] {
+        for (text, millis) in [
+            ("250ms", 250),
+            ("30s", 30_000),
+            ("1m30s", 90_000),
+            ("1.5h", 5_400_000),
+            ("2d", 172_800_000),
+            ("0s", 0),
+        ] {
             assert_eq!(parse(text), Ok(Duration::from_millis(millis)), "{text}");
         }
     }

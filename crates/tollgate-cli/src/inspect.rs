@@ -3,11 +3,12 @@
 use tollgate::Result;
 
 use crate::args::InspectArgs;
+use crate::connect::connect;
 use crate::exit::Exit;
 use crate::show;
 
 pub(crate) async fn run(args: InspectArgs) -> Result<Exit> {
-    let locks = tollgate::connect(&args.url.url).await?;
+    let locks = connect(&args.url.url).await?;
     let state = locks.inspect(&args.name).await?;
     if args.json {
         anstream::println!("{}", serde_json::to_string_pretty(&state).unwrap_or_default());

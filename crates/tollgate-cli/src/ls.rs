@@ -4,11 +4,12 @@ use futures_util::StreamExt;
 use tollgate::Result;
 
 use crate::args::LsArgs;
+use crate::connect::connect;
 use crate::exit::Exit;
 use crate::show;
 
 pub(crate) async fn run(args: LsArgs) -> Result<Exit> {
-    let locks = tollgate::connect(&args.url.url).await?;
+    let locks = connect(&args.url.url).await?;
     let mut found = Vec::new();
     let mut list = locks.list(&args.prefix);
     while let Some(lock) = list.next().await {

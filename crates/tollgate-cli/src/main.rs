@@ -1,6 +1,8 @@
 //! The `tollgate` command.
 
 mod args;
+mod clock;
+mod connect;
 mod duration;
 mod exit;
 mod guardian;

@@ -7,11 +7,13 @@ use tollgate::{Details, Holder, LockState, Waiter};
 /// Columns that are as wide as they must be.
 pub(crate) fn columns(rows: &[Vec<String>]) -> String {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let width =
+        |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
     let widths: Vec<usize> = (0..count).map(|column| width(column).unwrap_or(0)).collect();
     let mut text = String::new();
     for row in rows {
-        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        let cells: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
         text.push_str(cells.join("  ").trim_end());
         text.push('\n');
     }
@@ -41,8 +43,11 @@ pub(crate) fn waiter(waiter: &Waiter) -> String {
 pub(crate) fn who(details: &Details) -> String {
     let mut words = format!("pid {} on {}", details.pid, printable(&details.host));
     if !details.meta.is_empty() {
-        let meta: Vec<String> =
-            details.meta.iter().map(|(key, value)| format!("{}={}", printable(key), printable(value))).collect();
+        let meta: Vec<String> = details
+            .meta
+            .iter()
+            .map(|(key, value)| format!("{}={}", printable(key), printable(value)))
+            .collect();
         words.push_str(&format!(" ({})", meta.join(", ")));
     }
     words

@@ -68,7 +68,7 @@ impl Locks {
         I: IntoIterator<Item: AsRef<str>>,
     {
         let names = names.into_iter().map(|name| name.as_ref().to_owned()).collect();
-        SetRequest::new(self.clone(), names)
+        SetRequest::new(self.lock(""), names)
     }
 
     /// Makes a guard of a grant that came from elsewhere, after renewing it.
@@ -97,10 +97,6 @@ impl Locks {
         let guard = Guard::new(&self.client, Grant { deadline, ..grant.clone() }, Limits::default());
         guard.check().map_err(named)?;
         Ok(guard)
-    }
-
-    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
-        &self.client.clock
     }
 
     /// What the backend can do.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tollgate_types::{LockName, Mode, Token};
+use tollgate_types::{LockName, Mode, Moment, Token};
 
 use crate::backend::LossCause;
 use crate::error::Result;
@@ -55,6 +55,12 @@ impl Lease {
     /// The time left until the lock is lost unless it is renewed; `None` where nothing expires.
     pub fn remaining(&self) -> Option<Duration> {
         self.hold.remaining()
+    }
+
+    /// The moment of the clock (CLOCK_BOOTTIME) at which the lock is lost unless it is renewed; `None` where
+    /// nothing expires.
+    pub fn deadline(&self) -> Option<Moment> {
+        Some(self.hold.deadline().0).filter(|deadline| *deadline != Moment::MAX)
     }
 
     /// Makes sure that at least `wanted` is left, renewing if needed, or fails.

@@ -8,6 +8,7 @@ use tollgate_types::{Age, LockName, Mode, Party, PartyId};
 use crate::backend::{Attempt, Release};
 use crate::claim::Claim;
 use crate::client::Client;
+use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::grant::Grant;
 use crate::guard::Guard;
@@ -49,6 +50,16 @@ impl LockRequest {
             meta: Vec::new(),
             party: None,
         }
+    }
+
+    /// The same request for another lock.
+    pub(crate) fn named(mut self, name: &LockName) -> Self {
+        self.name = name.to_string();
+        self
+    }
+
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.client.clock
     }
 
     /// Shares the lock with every other shared holder.

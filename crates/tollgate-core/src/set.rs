@@ -8,37 +8,47 @@ use futures_util::future::{BoxFuture, select_all};
 use tollgate_types::LockName;
 
 use crate::backend::{LossCause, Release};
-use crate::client::Locks;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
-use crate::lock::{DEFAULT_TTL, LockRequest};
+use crate::lock::LockRequest;
 
 /// A request for several locks. They are taken one after the other in the order of their names, which is
 /// the same for everybody, so that no two sets wait for each other.
 #[must_use = "a request does nothing until it is acquired"]
 #[derive(Debug, Clone)]
 pub struct SetRequest {
-    locks: Locks,
+    /// What each of them is asked for with; its own name is not used.
+    each: LockRequest,
     names: Vec<String>,
-    shared: bool,
-    ttl: Duration,
     wait: Option<Duration>,
 }
 
 impl SetRequest {
-    pub(crate) fn new(locks: Locks, names: Vec<String>) -> Self {
-        Self { locks, names, shared: false, ttl: DEFAULT_TTL, wait: None }
+    pub(crate) fn new(each: LockRequest, names: Vec<String>) -> Self {
+        Self { each, names, wait: None }
     }
 
     /// Shares every one of them with other shared holders.
     pub fn shared(mut self) -> Self {
-        self.shared = true;
+        self.each = self.each.shared();
+        self
+    }
+
+    /// Takes one of `limit` permits of every one of them.
+    pub fn permit(mut self, limit: u32) -> Self {
+        self.each = self.each.permit(limit);
         self
     }
 
     /// How long each lives without renewal; 30 s unless said.
     pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = ttl;
+        self.each = self.each.ttl(ttl);
+        self
+    }
+
+    /// Adds something that people see who look at one of the locks.
+    pub fn meta(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.each = self.each.meta(key, value);
         self
     }
 
@@ -70,11 +80,11 @@ impl SetRequest {
 
     /// All guards, or the name of the lock that was busy.
     async fn take(self, most: Option<Duration>) -> Result<Result<Guards, LockName>> {
-        let clock = self.locks.clock();
+        let clock = self.each.clock().clone();
         let until = most.map(|most| clock.now() + most);
         let mut taken = Guards { guards: Vec::new() };
         for name in self.sorted()? {
-            let mut request = self.request(&name);
+            let mut request = self.each.clone().named(&name);
             if let Some(until) = until {
                 request = request.wait(until.since(clock.now()));
             }
@@ -115,11 +125,6 @@ impl SetRequest {
             return Err(Error::invalid("a set needs at least one name").during("acquire"));
         }
         Ok(sorted)
-    }
-
-    fn request(&self, name: &LockName) -> LockRequest {
-        let request = self.locks.lock(name).ttl(self.ttl);
-        if self.shared { request.shared() } else { request }
     }
 }
 

@@ -185,8 +185,8 @@ impl Backend for FileBackend {
         })
     }
 
-    fn lost<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, LossCause> {
-        Box::pin(lost::wait(self.shared.clone(), grant))
+    fn lost<'a>(&'a self, grant: &'a Grant) -> Option<BoxFuture<'a, LossCause>> {
+        Some(Box::pin(lost::wait(self.shared.clone(), grant)))
     }
 
     fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<Option<LockState>>> {

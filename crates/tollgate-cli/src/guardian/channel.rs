@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use serde::{Deserialize, Serialize};
 use tollgate::Moment;
 
-use super::sentence::Terms;
+use super::sentence::{Terms, Why};
 
 /// Names the descriptor of the socket in the guardian's environment; that it is there makes it a guardian.
 pub(crate) const ENV: &str = "TOLLGATE_GUARDIAN";
@@ -38,8 +38,8 @@ pub(crate) enum News {
     NotStarted(i32),
     /// It was stopped by this signal.
     Stopped(i32),
-    /// The deadline is near: it was asked to end, or killed.
-    Ending,
+    /// It was asked to end, or killed.
+    Ending(Why),
     /// It ended, with this code or by this signal.
     Exited(i32),
     Killed(i32),

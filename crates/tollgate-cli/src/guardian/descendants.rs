@@ -58,7 +58,9 @@ fn parents() -> HashMap<i32, i32> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return HashMap::new() };
     entries
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .filter_map(|pid: i32| Some((pid, parent(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?)))
+        .filter_map(|pid: i32| {
+            Some((pid, parent(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?))
+        })
         .collect()
 }
 

@@ -11,5 +11,5 @@ mod sentence;
 mod watch;
 
 pub(crate) use channel::{ENV, News, Order};
-pub(crate) use sentence::Terms;
+pub(crate) use sentence::{Terms, Why};
 pub(crate) use watch::run_if_asked;

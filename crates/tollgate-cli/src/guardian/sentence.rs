@@ -38,8 +38,17 @@ impl Terms {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Due {
     Nothing,
-    Ask,
-    Kill,
+    Ask(Why),
+    Kill(Why),
+}
+
+/// Why a command must end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Why {
+    /// The lock is lost, or about to be.
+    Lock,
+    /// It did not heed a SIGTERM that was passed on.
+    Term,
 }
 
 /// The command's fate, as far as it is known.
@@ -48,12 +57,15 @@ pub(super) struct Sentence {
     terms: Terms,
     ask_at: Moment,
     kill_at: Moment,
+    /// When it has had enough time after a SIGTERM.
+    heed_by: Moment,
     asked: bool,
 }
 
 impl Sentence {
     pub(super) fn new(terms: Terms, deadline: Option<Moment>) -> Self {
-        let mut sentence = Self { terms, ask_at: Moment::MAX, kill_at: Moment::MAX, asked: false };
+        let never = Moment::MAX;
+        let mut sentence = Self { terms, ask_at: never, kill_at: never, heed_by: never, asked: false };
         sentence.set_deadline(deadline);
         sentence
     }
@@ -78,24 +90,28 @@ impl Sentence {
 
     /// A SIGTERM was passed on to the command.
     pub(super) fn term_passed_on(&mut self, now: Moment) {
-        self.kill_at = self.kill_at.min(now + self.terms.kill_after);
+        self.heed_by = self.heed_by.min(now + self.terms.kill_after);
     }
 
     /// What is to be done now; asking is due once.
     pub(super) fn due(&mut self, now: Moment) -> Due {
         if now >= self.kill_at {
-            return Due::Kill;
+            return Due::Kill(Why::Lock);
+        }
+        if now >= self.heed_by {
+            return Due::Kill(Why::Term);
         }
         if now >= self.ask_at && !self.asked {
             self.asked = true;
-            return Due::Ask;
+            return Due::Ask(Why::Lock);
         }
         Due::Nothing
     }
 
     /// When to look again.
     pub(super) fn next(&self) -> Moment {
-        if self.asked { self.kill_at } else { self.ask_at.min(self.kill_at) }
+        let kill_at = self.kill_at.min(self.heed_by);
+        if self.asked { kill_at } else { self.ask_at.min(kill_at) }
     }
 }
 
@@ -113,10 +129,10 @@ mod tests {
     fn a_command_is_asked_before_the_deadline_and_killed_by_it() {
         let mut sentence = Sentence::new(Terms::new(SECOND * 30, true, true, SECOND * 10), Some(at(100)));
         assert_eq!(sentence.due(at(94)), Due::Nothing);
-        assert_eq!(sentence.due(at(95)), Due::Ask);
+        assert_eq!(sentence.due(at(95)), Due::Ask(Why::Lock));
         assert_eq!(sentence.due(at(96)), Due::Nothing, "it is asked once");
         assert!(sentence.next() < at(100));
-        assert_eq!(sentence.due(at(100)), Due::Kill);
+        assert_eq!(sentence.due(at(100)), Due::Kill(Why::Lock));
     }
 
     #[test]
@@ -124,7 +140,7 @@ mod tests {
         let mut sentence = Sentence::new(Terms::new(SECOND * 4, true, true, SECOND * 10), Some(at(100)));
         sentence.set_deadline(Some(at(200)));
         assert_eq!(sentence.due(at(198)), Due::Nothing);
-        assert_eq!(sentence.due(at(199)), Due::Ask);
+        assert_eq!(sentence.due(at(199)), Due::Ask(Why::Lock));
         sentence.set_deadline(None);
         assert_eq!(sentence.due(at(1000)), Due::Nothing);
     }
@@ -133,16 +149,16 @@ mod tests {
     fn a_lost_lock_leaves_the_grace_but_never_more_than_the_deadline() {
         let mut sentence = Sentence::new(Terms::new(SECOND * 40, true, true, SECOND * 10), Some(at(100)));
         sentence.lock_lost(at(50));
-        assert_eq!(sentence.due(at(50)), Due::Ask);
+        assert_eq!(sentence.due(at(50)), Due::Ask(Why::Lock));
         assert_eq!(sentence.due(at(54)), Due::Nothing);
-        assert_eq!(sentence.due(at(55)), Due::Kill);
+        assert_eq!(sentence.due(at(55)), Due::Kill(Why::Lock));
         let mut sentence = Sentence::new(Terms::new(SECOND * 40, false, true, SECOND * 10), None);
         sentence.lock_lost(at(50));
-        assert_eq!(sentence.due(at(50)), Due::Kill);
+        assert_eq!(sentence.due(at(50)), Due::Kill(Why::Lock));
         let mut ignored = Sentence::new(Terms::new(SECOND * 40, true, false, SECOND * 10), Some(at(10)));
         ignored.lock_lost(at(50));
         assert_eq!(ignored.due(at(60)), Due::Nothing);
         ignored.term_passed_on(at(60));
-        assert_eq!(ignored.due(at(70)), Due::Kill);
+        assert_eq!(ignored.due(at(70)), Due::Kill(Why::Term));
     }
 }

@@ -12,6 +12,7 @@ use tollgate::Moment;
 use super::channel::{ENV, News, Order, Orders, tell};
 use super::descendants;
 use super::sentence::{Due, Sentence, Terms};
+use crate::clock::now;
 use crate::exit::Exit;
 use crate::sys;
 
@@ -160,14 +161,14 @@ impl<'a> Guardian<'a> {
         }
         match self.sentence.due(now()) {
             Due::Nothing => {}
-            Due::Ask => {
-                tell(self.socket, &News::Ending);
+            Due::Ask(why) => {
+                tell(self.socket, &News::Ending(why));
                 descendants::signal_all(self.me, Signal::TERM);
                 // One that is stopped must go on to hear of it.
                 descendants::signal_all(self.me, Signal::CONT);
             }
-            Due::Kill => {
-                tell(self.socket, &News::Ending);
+            Due::Kill(why) => {
+                tell(self.socket, &News::Ending(why));
                 descendants::signal_all(self.me, Signal::KILL);
             }
         }
@@ -210,11 +211,4 @@ impl<'a> Guardian<'a> {
     fn finish(&self) {
         tell(self.socket, &News::Gone);
     }
-}
-
-/// CLOCK_BOOTTIME, on which `run` counts deadlines too.
-fn now() -> Moment {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    let seconds = Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or(0));
-    Moment::ZERO + seconds + Duration::from_nanos(u64::try_from(time.tv_nsec).unwrap_or(0))
 }

@@ -1,0 +1,12 @@
+//! The clock deadlines are counted on, for those parts that run without the library's.
+
+use std::time::Duration;
+
+use tollgate::Moment;
+
+/// CLOCK_BOOTTIME.
+pub(crate) fn now() -> Moment {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let seconds = Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or(0));
+    Moment::ZERO + seconds + Duration::from_nanos(u64::try_from(time.tv_nsec).unwrap_or(0))
+}
