@@ -20,28 +20,38 @@ pub(crate) fn adopt_socket(descriptor: RawFd) -> io::Result<UnixStream> {
     Ok(UnixStream::from(unsafe { OwnedFd::from_raw_fd(descriptor) }))
 }
 
-/// Blocks all signals and gives a descriptor that is readable when one came. Dispositions stay as they were,
-/// so that a command started later finds them as `tollgate run` did.
-pub(crate) fn take_signals() -> io::Result<OwnedFd> {
-    let mut all = MaybeUninit::uninit();
-    // SAFETY: `all` is a valid place for a set, filled before it is used; both calls only read it.
-    unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        if libc::sigprocmask(libc::SIG_BLOCK, all.as_ptr(), std::ptr::null_mut()) < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let descriptor = libc::signalfd(-1, all.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
-        if descriptor < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(OwnedFd::from_raw_fd(descriptor))
-    }
+/// All signals, blocked, with a descriptor that is readable when one came.
+pub(crate) struct Signals {
+    pub(crate) descriptor: OwnedFd,
+    /// What was blocked before.
+    before: libc::sigset_t,
 }
 
-/// Reads whatever signals came.
-pub(crate) fn drain(signals: &OwnedFd) {
-    let mut buffer = [0; 16 * size_of::<libc::signalfd_siginfo>()];
-    while rustix::io::read(signals, &mut buffer).is_ok_and(|read| read > 0) {}
+impl Signals {
+    /// Takes all signals. Dispositions stay as they were, so that a command started later finds them as
+    /// `tollgate run` did.
+    pub(crate) fn take() -> io::Result<Self> {
+        let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+        // SAFETY: both are valid places for a set; `all` is filled before it is read, and `before` is filled
+        // by the call that succeeded.
+        unsafe {
+            libc::sigfillset(all.as_mut_ptr());
+            if libc::sigprocmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr()) < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            let descriptor = libc::signalfd(-1, all.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+            if descriptor < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            Ok(Self { descriptor: OwnedFd::from_raw_fd(descriptor), before: before.assume_init() })
+        }
+    }
+
+    /// Reads whatever signals came.
+    pub(crate) fn drain(&self) {
+        let mut buffer = [0; 16 * size_of::<libc::signalfd_siginfo>()];
+        while rustix::io::read(&self.descriptor, &mut buffer).is_ok_and(|read| read > 0) {}
+    }
 }
 
 /// Starts `command` so that it inherits `kept` although they are closed for everybody else's children.
@@ -62,11 +72,15 @@ pub(crate) fn spawn_with(command: &mut Command, kept: &[RawFd]) -> io::Result<Ch
 }
 
 /// Starts `command` in a process group of its own, in the terminal's foreground if there is one, so that it
-/// dies with this process.
-pub(crate) fn spawn_in_own_group(command: &mut Command, terminal: Option<&Terminal>) -> io::Result<Child> {
-    let parent = rustix::process::getpid();
+/// dies with this process. It gets the signals that this process has taken.
+pub(crate) fn spawn_in_own_group(
+    command: &mut Command,
+    signals: &Signals,
+    terminal: Option<&Terminal>,
+) -> io::Result<Child> {
+    let (parent, before) = (rustix::process::getpid(), signals.before);
     let terminal = terminal.map(|terminal| terminal.descriptor.as_raw_fd());
-    // SAFETY: only prctl, getppid, getpid, signal-mask calls and tcsetpgrp run between fork and exec, all
+    // SAFETY: only prctl, getppid, getpid, tcsetpgrp and sigprocmask run between fork and exec, all
     // async-signal-safe; this process has one thread.
     unsafe {
         command.pre_exec(move || {
@@ -78,6 +92,8 @@ pub(crate) fn spawn_in_own_group(command: &mut Command, terminal: Option<&Termin
             if let Some(terminal) = terminal {
                 to_foreground(terminal, libc::getpid());
             }
+            // The mask is inherited; without this the command would never hear a signal.
+            libc::sigprocmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
             Ok(())
         });
     }

@@ -11,7 +11,7 @@ use tollgate::Moment;
 
 use super::channel::{ENV, News, Order, Orders, tell};
 use super::descendants;
-use super::sentence::{Due, Sentence, Terms};
+use super::sentence::{Due, Sentence};
 use crate::clock::now;
 use crate::exit::Exit;
 use crate::sys;
@@ -32,23 +32,24 @@ pub(crate) fn run_if_asked() -> Option<Exit> {
 fn serve(socket: &UnixStream) -> std::io::Result<()> {
     let me = rustix::process::getpid();
     rustix::process::set_child_subreaper(Some(me))?;
-    let signals = sys::take_signals()?;
+    let signals = sys::Signals::take()?;
     let mut orders = Orders::new(socket);
     // Nothing was started yet, so nothing is left behind if `run` is gone already.
     let Some(Order::Start { terms, deadline, home }) = orders.next() else { return Ok(()) };
     let terminal = sys::Terminal::if_in_foreground(home);
     let command: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let mut guardian = Guardian::start(socket, me, &command, terms, deadline, terminal);
+    let mut guardian = Guardian::new(socket, me, Sentence::new(terms, deadline), terminal);
+    guardian.start(&command, &signals);
     while !guardian.is_done() {
         let timeout = guardian.until_next();
-        let mut ready = [PollFd::new(socket, PollFlags::IN), PollFd::new(&signals, PollFlags::IN)];
+        let mut ready = [PollFd::new(socket, PollFlags::IN), PollFd::new(&signals.descriptor, PollFlags::IN)];
         match poll(&mut ready, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
         let (told, signalled) = (!ready[0].revents().is_empty(), !ready[1].revents().is_empty());
         if signalled {
-            sys::drain(&signals);
+            signals.drain();
         }
         guardian.look_at_children();
         if told && !guardian.orphaned {
@@ -78,34 +79,27 @@ struct Guardian<'a> {
 }
 
 impl<'a> Guardian<'a> {
-    fn start(
-        socket: &'a UnixStream,
-        me: Pid,
-        command: &[OsString],
-        terms: Terms,
-        deadline: Option<Moment>,
-        terminal: Option<sys::Terminal>,
-    ) -> Self {
-        let sentence = Sentence::new(terms, deadline);
-        let mut guardian =
-            Self { socket, me, command: None, sentence, terminal, orphaned: false, alone: false };
+    fn new(socket: &'a UnixStream, me: Pid, sentence: Sentence, terminal: Option<sys::Terminal>) -> Self {
+        Self { socket, me, command: None, sentence, terminal, orphaned: false, alone: false }
+    }
+
+    fn start(&mut self, command: &[OsString], signals: &sys::Signals) {
         let Some((program, arguments)) = command.split_first() else {
-            guardian.alone = true;
-            return guardian;
+            self.alone = true;
+            return;
         };
         let mut prepared = Command::new(program);
         prepared.args(arguments).env_remove(ENV);
-        match sys::spawn_in_own_group(&mut prepared, guardian.terminal.as_ref()) {
+        match sys::spawn_in_own_group(&mut prepared, signals, self.terminal.as_ref()) {
             Ok(child) => {
-                guardian.command = Some(Pid::from_child(&child));
-                tell(socket, &News::Started);
+                self.command = Some(Pid::from_child(&child));
+                tell(self.socket, &News::Started);
             }
             Err(error) => {
-                tell(socket, &News::NotStarted(error.raw_os_error().unwrap_or(libc::EIO)));
-                guardian.alone = true;
+                tell(self.socket, &News::NotStarted(error.raw_os_error().unwrap_or(libc::EIO)));
+                self.alone = true;
             }
         }
-        guardian
     }
 
     fn is_done(&self) -> bool {
