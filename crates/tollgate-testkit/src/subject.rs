@@ -20,6 +20,9 @@ pub trait Subject: Send + Sync + 'static {
     /// Becomes a client of the engine at `address`, with deadlines read from `clock`.
     fn open<'a>(&'a self, address: &'a str, clock: Arc<dyn Clock>)
     -> BoxFuture<'a, Result<Arc<dyn Backend>>>;
+
+    /// Removes what the engine left behind, after the last case.
+    fn finish(&self) {}
 }
 
 /// What one case gets: clients of one engine, and names that no other case uses.

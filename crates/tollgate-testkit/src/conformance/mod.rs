@@ -125,9 +125,9 @@ pub fn main(subjects: Vec<Arc<dyn Subject>>) -> ! {
     let arguments = Arguments::from_args();
     let several = subjects.len() > 1;
     let mut trials = Vec::new();
-    for subject in subjects {
+    for subject in &subjects {
         let prefix = if several { format!("{}::", subject.name()) } else { String::new() };
-        let capabilities = declared(&subject);
+        let capabilities = declared(subject);
         let checked = subject.clone();
         let declares = capabilities.clone();
         trials.push(Trial::test(format!("{prefix}it_declares_what_the_table_expects"), move || {
@@ -142,7 +142,11 @@ pub fn main(subjects: Vec<Arc<dyn Subject>>) -> ! {
             trials.push(trial.with_ignored_flag(!(case.applies)(&capabilities)));
         }
     }
-    libtest_mimic::run(&arguments, trials).exit()
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    for subject in &subjects {
+        subject.finish();
+    }
+    conclusion.exit()
 }
 
 fn declared(subject: &Arc<dyn Subject>) -> Capabilities {
