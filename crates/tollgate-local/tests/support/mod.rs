@@ -196,7 +196,9 @@ pub fn help() {
                     }
                     format!("counted {last}")
                 }
-                ["lost"] => format!("{:?}", backend.lost(&held[0]).await),
+                ["lost"] => {
+                    format!("{:?}", backend.lost(&held[0]).expect("file: tells of a request to leave").await)
+                }
                 _ => panic!("what is {line:?}?"),
             }
         });

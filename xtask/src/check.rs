@@ -1,0 +1,42 @@
+//! `cargo xtask check`: everything about the code that can be told without running it.
+
+use std::time::Instant;
+
+use crate::cargo::{cargo, must};
+use crate::{dependencies, tidy};
+
+type Step = (&'static str, fn() -> Result<(), String>);
+
+const STEPS: &[Step] = &[
+    ("formatting", || must(&mut cargo(&["fmt", "--all", "--check"]))),
+    ("lints", || {
+        must(&mut cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]))
+    }),
+    ("documentation", || {
+        must(cargo(&["doc", "--quiet", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))
+    }),
+    ("doctests", || must(&mut cargo(&["test", "--quiet", "--workspace", "--doc"]))),
+    ("a facade with no backend, and with each alone", facade_features),
+    ("the dependency rule", dependencies::check),
+    ("tidiness", tidy::check),
+];
+
+pub(crate) fn run() -> Result<(), String> {
+    for (number, (name, step)) in STEPS.iter().enumerate() {
+        println!("check {}/{}: {name}", number + 1, STEPS.len());
+        let started = Instant::now();
+        step().map_err(|error| format!("{name}: {error}"))?;
+        println!("check {}/{}: {name} in {:.1} s", number + 1, STEPS.len(), started.elapsed().as_secs_f64());
+    }
+    tidy::print_longest();
+    Ok(())
+}
+
+fn facade_features() -> Result<(), String> {
+    for features in ["", "file", "memory"] {
+        let arguments =
+            ["clippy", "--quiet", "-p", "tollgate", "--no-default-features", "--features", features];
+        must(cargo(&arguments).args(["--", "-D", "warnings"]))?;
+    }
+    Ok(())
+}

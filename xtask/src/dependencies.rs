@@ -1,0 +1,123 @@
+//! The dependency rule: who may know of whom.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use crate::cargo::cargo;
+
+/// Which crates of ours each crate may depend on. A crate that is not here is an error, so that nobody adds
+/// one without saying where it stands.
+const MAY_USE: &[(&str, &[&str])] = &[
+    ("tollgate-types", &[]),
+    ("tollgate-engine", &["tollgate-types"]),
+    ("tollgate-core", &["tollgate-types"]),
+    // A backend knows the core and its engine, never another backend.
+    ("tollgate-embedded", &["tollgate-core", "tollgate-engine"]),
+    ("tollgate-local", &["tollgate-core"]),
+    // The facade alone knows every backend.
+    ("tollgate", &["tollgate-core", "tollgate-embedded", "tollgate-local"]),
+    // Nothing depends on the command line or the test kit.
+    ("tollgate-cli", &["tollgate"]),
+    ("tollgate-testkit", &["tollgate-core", "tollgate-engine"]),
+    ("xtask", &[]),
+];
+
+/// What waits, reads clocks or does I/O, and must not be anywhere below the engine.
+const WAITS: &[&str] = &["tokio", "futures-core", "futures-util", "rustix", "libc", "mio", "async-trait"];
+
+pub(crate) fn check() -> Result<(), String> {
+    let output = cargo(&["metadata", "--format-version", "1", "--locked"]).output();
+    let output = output.map_err(|error| format!("cargo metadata: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr)));
+    }
+    let metadata: Value =
+        serde_json::from_slice(&output.stdout).map_err(|error| format!("cargo metadata: {error}"))?;
+    let graph = graph(&metadata);
+    let allowed: BTreeMap<&str, &[&str]> = MAY_USE.iter().copied().collect();
+    for (package, used) in ours(&metadata) {
+        let may = allowed
+            .get(package.as_str())
+            .ok_or_else(|| format!("{package} has no place in the dependency rule"))?;
+        if let Some(stranger) =
+            used.iter().find(|other| allowed.contains_key(other.as_str()) && !may.contains(&other.as_str()))
+        {
+            return Err(format!("{package} depends on {stranger}, which it may not know"));
+        }
+    }
+    let below = reachable(&graph, "tollgate-engine");
+    // getrandom, which makes owner ids, calls the operating system through libc; the engine itself never does.
+    match WAITS.iter().find(|name| **name != "libc" && below.contains(**name)) {
+        Some(name) => Err(format!("the engine depends on {name}, which waits or reads the world")),
+        None => Ok(()),
+    }
+}
+
+/// Each of our crates with what it depends on, tests left out.
+fn ours(metadata: &Value) -> Vec<(String, BTreeSet<String>)> {
+    let members: BTreeSet<&str> =
+        metadata["workspace_members"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    packages
+        .filter(|package| package["id"].as_str().is_some_and(|id| members.contains(id)))
+        .map(|package| (name(package), normal(package)))
+        .collect()
+}
+
+fn graph(metadata: &Value) -> BTreeMap<String, BTreeSet<String>> {
+    metadata["packages"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|package| (name(package), normal(package)))
+        .collect()
+}
+
+fn name(package: &Value) -> String {
+    package["name"].as_str().unwrap_or_default().to_owned()
+}
+
+/// What a package needs to be built, not to be tested.
+fn normal(package: &Value) -> BTreeSet<String> {
+    let dependencies = package["dependencies"].as_array().into_iter().flatten();
+    let needed = dependencies.filter(|dependency| {
+        dependency["kind"].is_null() && dependency["optional"] != true || is_ours(dependency)
+    });
+    needed.filter(|dependency| dependency["kind"].is_null()).map(name).collect()
+}
+
+fn is_ours(dependency: &Value) -> bool {
+    dependency["path"].is_string()
+}
+
+fn reachable(graph: &BTreeMap<String, BTreeSet<String>>, from: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut open = vec![from.to_owned()];
+    while let Some(package) = open.pop() {
+        for used in graph.get(&package).into_iter().flatten() {
+            if found.insert(used.clone()) {
+                open.push(used.clone());
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rule_holds_for_the_workspace_as_it_is() {
+        check().unwrap();
+    }
+
+    #[test]
+    fn what_is_far_below_is_found() {
+        let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+        let graph = BTreeMap::from([("a".to_owned(), set(&["b"])), ("b".to_owned(), set(&["tokio"]))]);
+        assert!(reachable(&graph, "a").contains("tokio"));
+        assert!(!reachable(&graph, "tokio").contains("a"));
+    }
+}

@@ -1,0 +1,157 @@
+//! `cargo xtask test`: every part with plain `cargo test`, its time, and one count at the end.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use crate::cargo::{cargo, must};
+use crate::needs;
+
+/// A part of the house and the packages it is tested by.
+pub(crate) struct Part {
+    pub(crate) name: &'static str,
+    pub(crate) packages: &'static [&'static str],
+}
+
+/// Every part, in the order of the floors.
+pub(crate) const PARTS: &[Part] = &[
+    Part { name: "core", packages: &["tollgate-types", "tollgate-core", "tollgate"] },
+    Part { name: "engine", packages: &["tollgate-engine"] },
+    Part { name: "memory", packages: &["tollgate-embedded"] },
+    Part { name: "file", packages: &["tollgate-local"] },
+    Part { name: "testkit", packages: &["tollgate-testkit"] },
+    Part { name: "cli", packages: &["tollgate-cli"] },
+    Part { name: "xtask", packages: &["xtask"] },
+];
+
+/// What a run of tests came to.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Count {
+    passed: usize,
+    failed: usize,
+    skipped: usize,
+}
+
+/// The parts called `names`, or all.
+pub(crate) fn chosen(names: &[String]) -> Result<Vec<&'static Part>, String> {
+    if names.is_empty() {
+        return Ok(PARTS.iter().collect());
+    }
+    let find = |name: &String| PARTS.iter().find(|part| part.name == name);
+    names
+        .iter()
+        .map(|name| find(name).ok_or_else(|| format!("there is no part {name:?}; there are {}", all())))
+        .collect()
+}
+
+fn all() -> String {
+    PARTS.iter().map(|part| part.name).collect::<Vec<_>>().join(", ")
+}
+
+pub(crate) fn run(names: &[String]) -> Result<(), String> {
+    let parts = chosen(names)?;
+    let started = Instant::now();
+    needs::install()?;
+    println!("building the tests");
+    // The command-line tests run the binary.
+    must(&mut cargo(&["build", "--quiet", "-p", "tollgate-cli"]))?;
+    must(&mut cargo(&["test", "--quiet", "--workspace", "--lib", "--bins", "--tests", "--no-run"]))?;
+    let built = started.elapsed();
+    let mut summary = vec![("building".to_owned(), built, Count::default())];
+    let mut mutants = Vec::new();
+    for (number, part) in parts.iter().enumerate() {
+        println!(
+            "\n== {} ({}/{}, {:.0} s so far)",
+            part.name,
+            number + 1,
+            parts.len(),
+            started.elapsed().as_secs_f64()
+        );
+        let began = Instant::now();
+        let count = run_part(part, &[], &mut mutants)?;
+        summary.push((part.name.to_owned(), began.elapsed(), count));
+    }
+    print_mutants(&mutants);
+    finish(&summary)
+}
+
+/// Runs one part, shows what it prints, and counts.
+pub(crate) fn run_part(part: &Part, flags: &[&str], mutants: &mut Vec<String>) -> Result<Count, String> {
+    let mut command = cargo(&["test", "--no-fail-fast", "--lib", "--bins", "--tests"]);
+    command.args(flags).args(part.packages.iter().flat_map(|package| ["-p", package]));
+    let mut child = command.stdout(Stdio::piped()).spawn().map_err(|error| format!("cargo test: {error}"))?;
+    let mut count = Count::default();
+    for line in BufReader::new(child.stdout.take().expect("stdout is piped")).lines().map_while(Result::ok) {
+        count.add(&line);
+        match line.strip_prefix("mutant | ") {
+            Some(mutant) => mutants.push(mutant.to_owned()),
+            None => println!("{line}"),
+        }
+    }
+    let status = child.wait().map_err(|error| format!("cargo test: {error}"))?;
+    if !status.success() && count.failed == 0 {
+        // It did not even come to its verdict.
+        count.failed = 1;
+    }
+    Ok(count)
+}
+
+impl Count {
+    /// Adds what a closing line of `cargo test` says.
+    fn add(&mut self, line: &str) {
+        let Some(result) = line.strip_prefix("test result: ") else { return };
+        let number = |word: &str| {
+            let before = result.split(word).next().unwrap_or_default();
+            before.trim_end().rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or(0)
+        };
+        self.passed += number(" passed");
+        self.failed += number(" failed");
+        self.skipped += number(" ignored");
+    }
+}
+
+fn print_mutants(mutants: &[String]) {
+    if !mutants.is_empty() {
+        println!("\npromise | what was broken | the case that caught it");
+    }
+    for mutant in mutants {
+        println!("{mutant}");
+    }
+}
+
+/// The time and count of each part, and one count of all.
+pub(crate) fn finish(summary: &[(String, Duration, Count)]) -> Result<(), String> {
+    println!("\n{:12} {:>8} {:>7} {:>7} {:>15}", "part", "seconds", "passed", "failed", "not applicable");
+    let mut total = Count::default();
+    for (name, took, count) in summary {
+        let seconds = took.as_secs_f64();
+        println!("{name:12} {seconds:>8.1} {:>7} {:>7} {:>15}", count.passed, count.failed, count.skipped);
+        total.passed += count.passed;
+        total.failed += count.failed;
+        total.skipped += count.skipped;
+    }
+    println!("total: {} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
+    if total.failed > 0 {
+        return Err("tests failed".to_owned());
+    }
+    if total.passed == 0 {
+        return Err("no test ran".to_owned());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closing_lines_are_counted() {
+        let mut count = Count::default();
+        count.add("test result: ok. 70 passed; 0 failed; 12 ignored; 0 measured; 0 filtered out; finished in 14.28s");
+        count.add(
+            "test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1s",
+        );
+        count.add("test a ... ok");
+        assert_eq!(count, Count { passed: 73, failed: 2, skipped: 12 });
+    }
+}
