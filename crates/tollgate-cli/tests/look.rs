@@ -1,0 +1,79 @@
+//! `tollgate ls` and `inspect`, and what help says.
+
+mod support;
+
+use std::process::Stdio;
+
+use serde_json::Value;
+use support::{Sandbox, text};
+
+#[test]
+fn held_locks_are_listed_for_people_and_machines() {
+    let sandbox = Sandbox::new();
+    let empty: Value = serde_json::from_slice(&sandbox.output(&["ls", "--json"]).stdout).unwrap();
+    assert_eq!(empty, serde_json::json!([]));
+    let _a = sandbox.start(&["run", "jobs/a", "--", "sh", "-c", "echo >a; sleep 60"]);
+    let _b = sandbox.start(&["run", "--shared", "jobs/b", "--", "sh", "-c", "echo >b; sleep 60"]);
+    let _other = sandbox.start(&["run", "other", "--", "sh", "-c", "echo >c; sleep 60"]);
+    for file in ["a", "b", "c"] {
+        sandbox.wait_for(file);
+    }
+    let listed: Value = serde_json::from_slice(&sandbox.output(&["ls", "jobs/", "--json"]).stdout).unwrap();
+    let names: Vec<_> =
+        listed.as_array().unwrap().iter().map(|lock| lock["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["jobs/a", "jobs/b"]);
+    assert_eq!(listed[0]["holders"][0]["mode"], "exclusive");
+    assert_eq!(listed[1]["holders"][0]["mode"], "shared");
+    assert_eq!(listed[0]["holders"][0]["token"], 1);
+    assert_eq!(listed[0]["holders"][0]["details"]["meta"]["command"], "sh -c echo >a; sleep 60");
+    let table = text(&sandbox.output(&["ls"]).stdout);
+    assert!(table.lines().count() == 4 && table.contains("jobs/a") && table.contains("other"), "{table}");
+    assert!(!table.contains('\x1b'), "colours go to a terminal only");
+}
+
+#[test]
+fn one_lock_can_be_looked_at() {
+    let sandbox = Sandbox::new();
+    let free = sandbox.output(&["inspect", "x"]);
+    assert_eq!((free.status.code(), text(&free.stdout)), (Some(0), "x: free\n".to_owned()));
+    assert_eq!(text(&sandbox.output(&["inspect", "x", "--json"]).stdout).trim(), "null");
+    let _holder = sandbox.start(&["run", "x", "--", "sh", "-c", "echo >held; sleep 60"]);
+    sandbox.wait_for("held");
+    let _waiter = sandbox.start(&["run", "--shared", "x", "--", "true"]);
+    sandbox.wait_for_waiters(1);
+    let seen = text(&sandbox.output(&["inspect", "x"]).stdout);
+    assert!(seen.contains("held by pid") && seen.contains("1. waits pid"), "{seen}");
+    let json: Value = serde_json::from_slice(&sandbox.output(&["inspect", "x", "--json"]).stdout).unwrap();
+    assert_eq!(json["waiters"][0]["mode"], "shared");
+    assert_eq!(sandbox.output(&["inspect", ""]).status.code(), Some(2));
+}
+
+#[test]
+fn the_examples_in_help_work_when_pasted() {
+    for command in ["run", "ls", "inspect"] {
+        let sandbox = Sandbox::new();
+        let help = text(&sandbox.output(&[command, "--help"]).stdout);
+        let examples: Vec<_> = help.lines().filter_map(|line| line.strip_prefix("  tollgate ")).collect();
+        assert!(!examples.is_empty(), "{command} has no example");
+        for example in examples {
+            let line = format!("{} {example}", env!("CARGO_BIN_EXE_tollgate"));
+            let mut shell = std::process::Command::new("sh");
+            let output = shell
+                .args(["-c", &line])
+                .env("TOLLGATE_URL", sandbox.url())
+                .stdin(Stdio::null())
+                .output()
+                .unwrap();
+            assert!(output.status.success(), "{example}: {}", text(&output.stderr));
+        }
+    }
+}
+
+#[test]
+fn a_closed_pipe_is_no_panic() {
+    let sandbox = Sandbox::new();
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", &format!("{} ls --json | true", env!("CARGO_BIN_EXE_tollgate"))]);
+    let output = shell.env("TOLLGATE_URL", sandbox.url()).output().unwrap();
+    assert!(!text(&output.stderr).contains("panic"), "{}", text(&output.stderr));
+}
