@@ -172,9 +172,7 @@ impl Backend for FileBackend {
                 place
             };
             let ours = place.is_current();
-            if place.leave_at_once() {
-                self.shared.end(&slot);
-            } else {
+            if let Err(place) = self.shared.leave_at_once(&slot, place) {
                 let leave = move |shared: &Shared| {
                     shared.leave(&slot, &place);
                     Ok(())

@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tollgate_core::LockName;
@@ -25,7 +26,10 @@ pub(crate) struct LockFile {
     file: File,
     path: PathBuf,
     identity: Identity,
+    /// Its length when it was opened.
     size: u64,
+    /// A child may have inherited the description.
+    shared: AtomicBool,
 }
 
 /// The file while its gate is locked: nobody else reads or writes it.
@@ -38,10 +42,26 @@ pub(crate) struct Gated<'a> {
 pub(crate) fn visit<T>(
     path: &Path,
     create: bool,
+    work: impl FnMut(&Gated<'_>) -> Result<T>,
+) -> Result<Option<(LockFile, T)>> {
+    visit_again(None, path, create, work)
+}
+
+/// As [`visit`], with a file that may be open already.
+pub(crate) fn visit_again<T>(
+    mut open: Option<LockFile>,
+    path: &Path,
+    create: bool,
     mut work: impl FnMut(&Gated<'_>) -> Result<T>,
 ) -> Result<Option<(LockFile, T)>> {
     loop {
-        let Some(lock) = LockFile::open(path, create)? else { return Ok(None) };
+        let lock = match open.take() {
+            Some(lock) => lock,
+            None => match LockFile::open(path, create)? {
+                Some(lock) => lock,
+                None => return Ok(None),
+            },
+        };
         let result = {
             let gated = lock.gate(PATIENCE)?;
             // Whoever had the gate before may have removed the file: then this lock is nobody's.
@@ -67,7 +87,7 @@ impl LockFile {
             other => other.map_err(Trouble::at(path))?,
         };
         let (identity, size) = sys::identify(&file).map_err(Trouble::at(path))?;
-        Ok(Some(Self { file, path: path.to_owned(), identity, size }))
+        Ok(Some(Self { file, path: path.to_owned(), identity, size, shared: AtomicBool::new(false) }))
     }
 
     /// Locks the gate, waiting at most `patience`.
@@ -160,7 +180,15 @@ impl LockFile {
 
     /// The file itself, for a child to inherit.
     pub(crate) fn duplicate(&self) -> Result<std::os::fd::OwnedFd> {
+        self.shared.store(true, Ordering::Relaxed);
         self.file.try_clone().map(Into::into).map_err(|error| self.trouble(error))
+    }
+
+    /// The file for another claim, unless a child could hold that one, too.
+    pub(crate) fn into_unshared(mut self) -> Option<Self> {
+        // It has something in it by now.
+        self.size = self.size.max(1);
+        (!*self.shared.get_mut()).then_some(self)
     }
 
     /// The lock's file.

@@ -45,10 +45,12 @@ pub(crate) enum Joined {
     Busy,
 }
 
-/// Takes a place in the queue of `claim`'s lock; only if it can go at once unless `wait` is set.
-pub(crate) fn join(address: &Address, claim: &Claim, wait: bool) -> Result<Joined> {
+/// Takes a place in the queue of `claim`'s lock; only if it can go at once unless `wait` is set. `open` is
+/// the lock's file if it is still open from before.
+pub(crate) fn join(address: &Address, open: Option<LockFile>, claim: &Claim, wait: bool) -> Result<Joined> {
     let details = encode_details(&claim.details);
-    let joined = lockfile::visit(&address.path, true, |gated| join_gated(gated, claim, &details, wait))?;
+    let join = |gated: &Gated<'_>| join_gated(gated, claim, &details, wait);
+    let joined = lockfile::visit_again(open, &address.path, true, join)?;
     let Some((lock, outcome)) = joined else { return Ok(Joined::Busy) };
     Ok(match outcome {
         None => Joined::Busy,
@@ -172,6 +174,11 @@ impl Place {
             }
             _ => false,
         }
+    }
+
+    /// The file of a claim that has left, for the next claim; `None` if a child may have it, too.
+    pub(crate) fn into_file(self) -> Option<LockFile> {
+        self.lock.into_unshared()
     }
 
     /// Leaves the queue, or gives the lock back. Frees the claim's bytes whatever else fails.

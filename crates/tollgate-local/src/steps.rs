@@ -33,7 +33,8 @@ impl Shared {
             return;
         }
         let address = self.folder.address(&slot.claim.name);
-        match place::join(&address, &slot.claim, wait) {
+        let open = self.idle.reuse(&slot.claim.name);
+        match place::join(&address, open, &slot.claim, wait) {
             Ok(Joined::Place(place, Verdict::Go)) => self.finish(slot, &Arc::new(place), Ok(())),
             Ok(Joined::Place(place, verdict)) => self.line_up(slot, &Arc::new(place), verdict),
             Ok(Joined::Busy) => {
@@ -129,6 +130,18 @@ impl Shared {
     pub(crate) fn leave(&self, slot: &Slot, place: &Place) {
         place.leave();
         self.end(slot);
+    }
+
+    /// Gives the lock back if that needs no file work, because nobody else wants it; says whether it did.
+    pub(crate) fn leave_at_once(&self, slot: &Slot, place: Arc<Place>) -> Result<(), Arc<Place>> {
+        if !place.leave_at_once() {
+            return Err(place);
+        }
+        if let Some(file) = Arc::into_inner(place).and_then(Place::into_file) {
+            self.idle.keep(&slot.claim.name, file);
+        }
+        self.end(slot);
+        Ok(())
     }
 
     /// Forgets a claim that has nothing in the folder any more, except perhaps an idle file.
