@@ -259,6 +259,12 @@ impl Drop for FileBackend {
     }
 }
 
+/// Whether a file has the name of a lock's file. Others are not ours to look at, let alone to remove.
+fn is_lock_file(name: &std::ffi::OsStr) -> bool {
+    let name = name.as_encoded_bytes();
+    name.len() == 64 && name.iter().all(u8::is_ascii_hexdigit)
+}
+
 /// The next lock of the folder that somebody uses and whose name starts with `prefix`, and the rest.
 fn next_lock(
     shared: &Shared,
@@ -271,7 +277,11 @@ fn next_lock(
         None => std::fs::read_dir(folder).map_err(Trouble::at(folder))?,
     };
     while let Some(file) = files.next() {
-        let path = file.map_err(Trouble::at(folder))?.path();
+        let file = file.map_err(Trouble::at(folder))?;
+        if !is_lock_file(&file.file_name()) {
+            continue;
+        }
+        let path = file.path();
         match view::look(&path)? {
             Some(state) if state.name.as_str().starts_with(prefix) => return Ok(Some((state, Some(files)))),
             Some(_) => {}

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{oneshot, watch};
-use tollgate_core::{Attempt, Claim, Deadline, Error, Grant, OwnerId, Result, Token};
+use tollgate_core::{Attempt, Claim, Deadline, Error, Grant, LossCause, OwnerId, Result, Token};
 
 use crate::place::Place;
 
@@ -20,8 +20,8 @@ pub(crate) struct Slot {
     pub(crate) claim: Claim,
     state: Mutex<State>,
     changed: Condvar,
-    /// Becomes true when an operator asks the holder to leave.
-    pub(crate) revoked: watch::Sender<bool>,
+    /// Why the grant was lost, once that was noticed.
+    pub(crate) lost: watch::Sender<Option<LossCause>>,
 }
 
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl Registry {
             claim: claim.clone(),
             state: Mutex::new(state),
             changed: Condvar::new(),
-            revoked: watch::Sender::new(false),
+            lost: watch::Sender::new(None),
         });
         slots.insert(claim.owner, slot.clone());
         Ok((slot, outcome))
