@@ -56,7 +56,7 @@ fn a_mixture_of_modes_never_overlaps() {
     let dir = tempfile::tempdir().unwrap();
     let marks = tempfile::tempdir().unwrap();
     let mut helpers: Vec<_> = (0..6).map(|_| Helper::start(dir.path())).collect();
-    for (helper, mode) in helpers.iter_mut().zip(["x", "s", "s", "3", "3", "3"]) {
+    for (helper, mode) in helpers.iter_mut().zip(["x", "s", "s", "2", "2", "2"]) {
         helper.tell(&format!("mix a {mode} 60 {}", marks.path().display()));
     }
     for mut helper in helpers {
