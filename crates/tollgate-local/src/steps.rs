@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use tollgate_core::{Attempt, Clock, Contention, Keeper};
+use tollgate_core::{Attempt, Clock, Contention, Keeper, Token};
 
 use crate::error::{Result, Trouble};
 use crate::folder::Folder;
@@ -32,9 +32,9 @@ impl Shared {
         if !slot.begin() {
             return;
         }
-        let address = self.folder.address(&slot.claim.name);
         let open = self.idle.reuse(&slot.claim.name);
-        match place::join(&address, open, &slot.claim, wait) {
+        match place::join(&self.folder, open, &slot.claim, wait) {
+            Ok(Joined::Alone(place, reserved)) => self.settle(slot, &Arc::new(place), reserved.draw()),
             Ok(Joined::Place(place, Verdict::Go)) => self.finish(slot, &Arc::new(place), Ok(())),
             Ok(Joined::Place(place, verdict)) => self.line_up(slot, &Arc::new(place), verdict),
             Ok(Joined::Busy) => {
@@ -82,6 +82,11 @@ impl Shared {
             place.grant(token)?;
             Ok::<_, Trouble>(token)
         });
+        self.settle(slot, place, granted);
+    }
+
+    /// Tells the claim that it holds its lock, or ends it. Nobody else works on it.
+    fn settle(&self, slot: &Arc<Slot>, place: &Arc<Place>, granted: Result<Token>) {
         match granted {
             Ok(token) if slot.hold(place, token) => {
                 slot.answer(Ok(Attempt::Granted(slot.grant(token))));
