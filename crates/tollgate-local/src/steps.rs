@@ -66,7 +66,7 @@ impl Shared {
             Ok(true) => self.waiters.hurry(place),
             Ok(false) => self.leave(slot, place),
             Err(trouble) => {
-                slot.become_(Phase::Working);
+                slot.enter_phase(Phase::Working);
                 self.leave(slot, place);
                 slot.answer(Err(trouble.into()));
             }
@@ -118,7 +118,7 @@ impl Shared {
                 Phase::Waiting(place) => {
                     drop(state);
                     if self.waiters.remove(&place) {
-                        slot.become_(Phase::Working);
+                        slot.enter_phase(Phase::Working);
                         return self.leave(slot, &place);
                     }
                     state = slot.lock();
