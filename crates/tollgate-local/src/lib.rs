@@ -26,6 +26,7 @@ mod capabilities;
 mod counter;
 mod error;
 mod folder;
+mod gated;
 mod idle;
 mod layout;
 mod lockfile;

@@ -9,8 +9,9 @@ use tollgate_core::{Claim, Details, LockName, Mode, Token};
 use crate::counter::Reserved;
 use crate::error::{Result, Trouble};
 use crate::folder::{Address, Folder};
+use crate::gated::Gated;
 use crate::layout::{self, Entry, Header, Ticket};
-use crate::lockfile::{self, Gated, LockFile, PATIENCE};
+use crate::lockfile::{self, LockFile, PATIENCE};
 use crate::queue::{self, Verdict};
 use crate::sys::Range;
 
