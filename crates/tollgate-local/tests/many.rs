@@ -4,6 +4,7 @@
 mod support;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use support::*;
 use tollgate_core::{Backend, Mode, Release};
@@ -63,4 +64,30 @@ fn a_mixture_of_modes_never_overlaps() {
         assert_eq!(helper.hear(), "mixed");
         helper.finish();
     }
+}
+
+/// Killed at any instant, also inside the gate or while the list moves, a process breaks nothing.
+#[test]
+fn processes_killed_at_any_instant_break_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut survivors: Vec<_> = (0..3).map(|_| Helper::start(dir.path())).collect();
+    for survivor in &mut survivors {
+        survivor.tell("churn a 150");
+    }
+    for victim in 0..40_u64 {
+        let mut helper = Helper::start(dir.path());
+        helper.tell("churn a 100000");
+        std::thread::sleep(Duration::from_micros(3000 + victim * 7919 % 20_000));
+        helper.kill();
+    }
+    let mut all = BTreeSet::new();
+    for mut survivor in survivors {
+        let tokens = tokens(&survivor.hear());
+        assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
+        all.extend(tokens);
+        survivor.finish();
+    }
+    assert_eq!(all.len(), 450, "no token twice");
+    let backend = open(dir.path());
+    assert!(run(is_free(&backend, "a", Mode::Exclusive)));
 }

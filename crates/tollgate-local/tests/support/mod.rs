@@ -206,6 +206,15 @@ pub fn help() {
                     });
                     futures_util::future::join_all(grants).await.join(" ")
                 }
+                ["churn", name, times] => {
+                    let mut tokens = Vec::new();
+                    for time in 0..times.parse::<usize>().unwrap() {
+                        let grant = take(&backend, name, mode(["x", "s", "2", "s"][time % 4])).await;
+                        assert_eq!(backend.release(&grant).await.unwrap(), Release::Released);
+                        tokens.push(grant.token.to_string());
+                    }
+                    tokens.join(" ")
+                }
                 ["mix", name, how, times, marks] => {
                     for _ in 0..times.parse::<u32>().unwrap() {
                         let grant = take(&backend, name, mode(how)).await;
