@@ -45,6 +45,18 @@ impl std::fmt::Debug for FileBackend {
 impl FileBackend {
     /// Opens the locks in `dir`, making the folder if there is none. Does file I/O.
     ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use tollgate_core::{Backend, BootClock, Keeper};
+    ///
+    /// # let dir = tempfile::tempdir().expect("a folder");
+    /// let keeper = Keeper::global()?;
+    /// let clock = Arc::new(BootClock::new(keeper.clone()));
+    /// let backend = tollgate_local::FileBackend::open(dir.path(), clock, keeper)?;
+    /// assert_eq!(backend.capabilities().backend, "file");
+    /// # Ok::<(), tollgate_core::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::Config`] if `dir` cannot hold locks: not a folder, not writable, on a network file
     /// system, of another layout, or with a damaged token counter. [`ErrorKind::Unavailable`] if the disk
