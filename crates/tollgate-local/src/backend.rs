@@ -45,6 +45,18 @@ impl std::fmt::Debug for FileBackend {
 impl FileBackend {
     /// Opens the locks in `dir`, making the folder if there is none. Does file I/O.
     ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use tollgate_core::{Backend, BootClock, Keeper};
+    ///
+    /// # let dir = tempfile::tempdir().expect("a folder");
+    /// let keeper = Keeper::global()?;
+    /// let clock = Arc::new(BootClock::new(keeper.clone()));
+    /// let backend = tollgate_local::FileBackend::open(dir.path(), clock, keeper)?;
+    /// assert_eq!(backend.capabilities().backend, "file");
+    /// # Ok::<(), tollgate_core::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::Config`] if `dir` cannot hold locks: not a folder, not writable, on a network file
     /// system, of another layout, or with a damaged token counter. [`ErrorKind::Unavailable`] if the disk
@@ -172,9 +184,7 @@ impl Backend for FileBackend {
                 place
             };
             let ours = place.is_current();
-            if place.leave_at_once() {
-                self.shared.end(&slot);
-            } else {
+            if let Err(place) = self.shared.leave_at_once(&slot, place) {
                 let leave = move |shared: &Shared| {
                     shared.leave(&slot, &place);
                     Ok(())
@@ -261,6 +271,12 @@ impl Drop for FileBackend {
     }
 }
 
+/// Whether a file has the name of a lock's file. Others are not ours to look at, let alone to remove.
+fn is_lock_file(name: &std::ffi::OsStr) -> bool {
+    let name = name.as_encoded_bytes();
+    name.len() == 64 && name.iter().all(u8::is_ascii_hexdigit)
+}
+
 /// The next lock of the folder that somebody uses and whose name starts with `prefix`, and the rest.
 fn next_lock(
     shared: &Shared,
@@ -273,7 +289,11 @@ fn next_lock(
         None => std::fs::read_dir(folder).map_err(Trouble::at(folder))?,
     };
     while let Some(file) = files.next() {
-        let path = file.map_err(Trouble::at(folder))?.path();
+        let file = file.map_err(Trouble::at(folder))?;
+        if !is_lock_file(&file.file_name()) {
+            continue;
+        }
+        let path = file.path();
         match view::look(&path)? {
             Some(state) if state.name.as_str().starts_with(prefix) => return Ok(Some((state, Some(files)))),
             Some(_) => {}

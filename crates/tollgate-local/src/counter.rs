@@ -7,14 +7,14 @@
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use tollgate_core::Token;
 
 use crate::error::{Result, Trouble};
 use crate::layout::{checksum, u64_at};
-use crate::sys::{self, Identity, Range};
+use crate::sys::{self, Identity, Kind, Range};
 
 /// How many shards there are: one for each first byte of a name's hash.
 const SHARDS: usize = 256;
@@ -33,6 +33,36 @@ pub(crate) struct Counters {
     identity: Identity,
     /// The kernel's locks belong to the open file, which all threads here share.
     threads: Vec<Mutex<()>>,
+}
+
+/// A shard that nobody else works on.
+#[derive(Debug)]
+struct Locked<'a> {
+    counters: &'a Counters,
+    shard: u8,
+    _thread: MutexGuard<'a, ()>,
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        // The kernel unlocks it with the last descriptor at the latest; nothing is left to do here.
+        let _ = sys::unlock(&self.counters.file, byte(self.shard));
+    }
+}
+
+/// A token that nobody else can get, and that is not on the disk yet.
+#[derive(Debug)]
+pub(crate) struct Reserved<'a> {
+    locked: Locked<'a>,
+    pub(crate) token: Token,
+}
+
+impl Reserved<'_> {
+    /// Brings the token to the disk: only now may somebody be told that they have it.
+    pub(crate) fn draw(self) -> Result<Token> {
+        self.locked.counters.sync()?;
+        Ok(self.token)
+    }
 }
 
 /// What a shard's two slots say.
@@ -80,13 +110,30 @@ impl Counters {
 
     /// The next token of `shard`, on the disk already.
     pub(crate) fn draw(&self, shard: u8) -> Result<Token> {
-        self.locked(shard, |current| {
-            let next = Token::new(current.value + 1);
-            let next = next.map_err(|_| Trouble::TokensUsedUp { path: self.path.clone() })?;
-            self.write(shard, current.slot, next.get())?;
-            self.sync()?;
-            Ok(next)
-        })
+        self.reserve(self.lock(shard)?)?.draw()
+    }
+
+    /// The next token of `shard`, still to be [drawn](Reserved::draw); `None` if somebody else draws one
+    /// just now. Does not wait.
+    pub(crate) fn try_reserve(&self, shard: u8) -> Result<Option<Reserved<'_>>> {
+        let thread = match self.threads[usize::from(shard)].try_lock() {
+            Ok(thread) => thread,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ok(None),
+        };
+        let locked = sys::try_lock(&self.file, Kind::Write, byte(shard)).map_err(Trouble::at(&self.path))?;
+        if !locked {
+            return Ok(None);
+        }
+        self.reserve(Locked { counters: self, shard, _thread: thread }).map(Some)
+    }
+
+    fn reserve<'a>(&'a self, locked: Locked<'a>) -> Result<Reserved<'a>> {
+        let current = self.read(locked.shard)?;
+        let token = Token::new(current.value + 1);
+        let token = token.map_err(|_| Trouble::TokensUsedUp { path: self.path.clone() })?;
+        self.write(locked.shard, current.slot, token.get())?;
+        Ok(Reserved { locked, token })
     }
 
     /// Makes every later token larger than `floor`.
@@ -94,27 +141,24 @@ impl Counters {
         // Once for each slot, or the loss of one slot would fall back behind the floor.
         for _slot in 0..2 {
             for shard in 0..=u8::MAX {
-                self.locked(shard, |current| {
-                    let below = current.value <= floor.get();
-                    if below { self.write(shard, current.slot, floor.get()) } else { Ok(()) }
-                })?;
+                let _locked = self.lock(shard)?;
+                let current = self.read(shard)?;
+                if current.value <= floor.get() {
+                    self.write(shard, current.slot, floor.get())?;
+                }
             }
             self.sync()?;
         }
         Ok(())
     }
 
-    /// Runs `work` on what `shard` says, while nobody else works on it.
-    fn locked<T>(&self, shard: u8, work: impl FnOnce(Shard) -> Result<T>) -> Result<T> {
-        let _thread = self.threads[usize::from(shard)].lock().unwrap_or_else(PoisonError::into_inner);
-        // Beyond the end of the file, where a lock disturbs nobody who copies it.
-        let byte = Range::byte((1 << 40) + u64::from(shard));
-        if !sys::lock_within(&self.file, byte, PATIENCE).map_err(Trouble::at(&self.path))? {
+    /// Waits until nobody else works on `shard`.
+    fn lock(&self, shard: u8) -> Result<Locked<'_>> {
+        let thread = self.threads[usize::from(shard)].lock().unwrap_or_else(PoisonError::into_inner);
+        if !sys::lock_within(&self.file, byte(shard), PATIENCE).map_err(Trouble::at(&self.path))? {
             return Err(Trouble::Stuck { path: self.path.clone() });
         }
-        let result = self.read(shard).and_then(work);
-        sys::unlock(&self.file, byte).map_err(Trouble::at(&self.path))?;
-        result
+        Ok(Locked { counters: self, shard, _thread: thread })
     }
 
     fn read(&self, shard: u8) -> Result<Shard> {
@@ -148,6 +192,12 @@ impl Counters {
     fn sync(&self) -> Result<()> {
         self.file.sync_data().map_err(Trouble::at(&self.path))
     }
+}
+
+/// The byte that is locked while a shard is worked on: beyond the end of the file, where a lock disturbs
+/// nobody who copies it.
+fn byte(shard: u8) -> Range {
+    Range::byte((1 << 40) + u64::from(shard))
 }
 
 fn position(shard: u8, slot: usize) -> u64 {
@@ -227,6 +277,19 @@ mod tests {
         std::fs::remove_file(&counters.path).unwrap();
         assert!(matches!(counters.draw(10), Err(Trouble::DamagedCounter { .. })));
         assert!(matches!(Counters::open(counters.path.clone()), Err(Trouble::DamagedCounter { .. })));
+    }
+
+    #[test]
+    fn a_reserved_token_is_never_given_again() {
+        let (_dir, counters) = counters();
+        let other = Counters::open(counters.path.clone()).unwrap();
+        let reserved = counters.try_reserve(5).unwrap().unwrap();
+        assert!(counters.try_reserve(5).unwrap().is_none(), "one at a time among threads");
+        assert!(other.try_reserve(5).unwrap().is_none(), "and among descriptors");
+        assert!(other.try_reserve(6).unwrap().is_some());
+        let given_up = reserved.token;
+        drop(reserved);
+        assert!(other.draw(5).unwrap() > given_up);
     }
 
     #[test]

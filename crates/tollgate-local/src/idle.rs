@@ -1,6 +1,7 @@
 //! Clearing away the files of locks that nobody uses, a while after the last one left.
 //!
 //! Not at once: making and removing a file costs half as much as a grant, and most locks are taken again.
+//! The files of a few of them stay open, too.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,11 +9,15 @@ use std::time::Duration;
 
 use tollgate_core::{LockName, Moment};
 
+use crate::lockfile::LockFile;
 use crate::steps::Shared;
 use crate::view;
 
 /// How long a file stays after its last use here.
 const LINGER: Duration = Duration::from_secs(1);
+
+/// How many files stay open at most: descriptors are scarce.
+const OPEN: usize = 32;
 
 /// Locks that were left lately.
 #[derive(Debug, Default)]
@@ -23,6 +28,7 @@ pub(crate) struct Idle {
 #[derive(Debug, Default)]
 struct Left {
     names: HashMap<LockName, Moment>,
+    open: HashMap<LockName, LockFile>,
     /// A task on the keeper clears away what is due.
     task: bool,
 }
@@ -50,12 +56,29 @@ impl Idle {
         });
     }
 
+    /// Keeps the file of a claim that has left, for the next one.
+    pub(crate) fn keep(&self, name: &LockName, file: LockFile) {
+        let mut left = self.lock();
+        if left.open.len() < OPEN {
+            left.open.insert(name.clone(), file);
+        }
+    }
+
+    /// A file that was kept.
+    pub(crate) fn reuse(&self, name: &LockName) -> Option<LockFile> {
+        self.lock().open.remove(name)
+    }
+
     /// Clears away what was left until `before`, or everything; says whether something remains.
     pub(crate) fn clear(&self, shared: &Shared, before: Option<Moment>) -> bool {
         let due: Vec<_> = {
             let mut left = self.lock();
             let due = |_: &LockName, at: &mut Moment| before.is_none_or(|before| *at <= before);
-            left.names.extract_if(due).map(|(name, _)| name).collect()
+            let due: Vec<_> = left.names.extract_if(due).map(|(name, _)| name).collect();
+            for name in &due {
+                left.open.remove(name);
+            }
+            due
         };
         for name in due {
             // Best effort: whoever uses the lock next, or lists locks, comes by here again.

@@ -18,14 +18,15 @@
 //! - The first lock that has to be waited for takes a real-time signal that the program does not use, to
 //!   interrupt waiting threads; its handler does nothing.
 //!
-//! Read `place.rs` for a claim's life in the file, `queue.rs` for the rule, `waiter.rs` for waiting and
-//! `steps.rs` for what runs when.
+//! Read `place.rs` for a claim's life in the file, `layout.rs` and `gated.rs` for the file itself, `queue.rs`
+//! for the rule, `waiter.rs` for waiting and `steps.rs` for what runs when.
 
 mod backend;
 mod capabilities;
 mod counter;
 mod error;
 mod folder;
+mod gated;
 mod idle;
 mod layout;
 mod lockfile;

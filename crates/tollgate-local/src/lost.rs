@@ -1,4 +1,5 @@
-//! Noticing that an operator asked a holder to leave: one task looks, while somebody wants to know.
+//! Noticing that an operator asked a holder to leave, or that a lock's file vanished: one task looks, while
+//! somebody wants to know.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,25 +10,26 @@ use tollgate_core::{Grant, LossCause};
 use crate::registry::{Phase, Slot};
 use crate::steps::Shared;
 
-/// How often requests to leave are looked for.
+/// How often holders are looked at.
 const EVERY: Duration = Duration::from_millis(250);
 
 /// Whether the task that looks is running.
 #[derive(Debug, Default)]
 pub(crate) struct Looking(AtomicBool);
 
-/// Completes when the holder of `grant` is asked to leave.
+/// Completes when `grant` is lost.
 pub(crate) async fn wait(shared: Arc<Shared>, grant: &Grant) -> LossCause {
     let Some((slot, _)) = shared.registry.held(grant) else { return LossCause::Gone };
-    let mut revoked = slot.revoked.subscribe();
+    let mut lost = slot.lost.subscribe();
     start(&shared);
     // Neither the slot nor the backend is kept alive by somebody who only listens.
     drop((slot, shared));
-    if revoked.wait_for(|revoked| *revoked).await.is_err() {
+    let cause = lost.wait_for(Option::is_some).await.ok().and_then(|cause| *cause);
+    match cause {
+        Some(cause) => cause,
         // Released: nothing was lost, and there is nothing more to tell.
-        std::future::pending::<()>().await;
+        None => std::future::pending().await,
     }
-    LossCause::Revoked
 }
 
 fn start(shared: &Shared) {
@@ -46,7 +48,7 @@ fn start(shared: &Shared) {
     });
 }
 
-/// Looks for requests to every holder that is listened to; says whether there are any such holders.
+/// Looks at every holder that is listened to; says whether there are any.
 fn look(shared: &Shared) -> bool {
     loop {
         let mut listened = false;
@@ -58,7 +60,7 @@ fn look(shared: &Shared) -> bool {
         }
         shared.looking.0.store(false, Ordering::SeqCst);
         // Somebody may have begun to listen since, and believed that this goes on.
-        let late = shared.registry.all().iter().any(|slot| slot.revoked.receiver_count() > 0);
+        let late = shared.registry.all().iter().any(|slot| slot.lost.receiver_count() > 0);
         if !late || shared.looking.0.swap(true, Ordering::SeqCst) {
             return false;
         }
@@ -66,16 +68,18 @@ fn look(shared: &Shared) -> bool {
 }
 
 fn look_at(slot: &Slot) -> bool {
-    if slot.revoked.receiver_count() == 0 || *slot.revoked.borrow() {
+    if slot.lost.receiver_count() == 0 || slot.lost.borrow().is_some() {
         return false;
     }
     let place = match &slot.lock().phase {
         Phase::Held(place, _) => place.clone(),
         _ => return false,
     };
-    // A file that cannot be read asks for nothing; a renewal finds out what is wrong with it.
-    if place.is_revoked().unwrap_or(false) {
-        slot.revoked.send_replace(true);
+    if !place.is_current() {
+        slot.lost.send_replace(Some(LossCause::Gone));
+    } else if place.is_revoked().unwrap_or(false) {
+        // A file that cannot be read asks for nothing; a renewal finds out what is wrong with it.
+        slot.lost.send_replace(Some(LossCause::Revoked));
     }
     true
 }

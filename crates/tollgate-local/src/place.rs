@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use tollgate_core::{Claim, Details, LockName, Mode, Token};
 
+use crate::counter::Reserved;
 use crate::error::{Result, Trouble};
-use crate::folder::Address;
+use crate::folder::{Address, Folder};
+use crate::gated::Gated;
 use crate::layout::{self, Entry, Header, Ticket};
-use crate::lockfile::{self, Gated, LockFile, PATIENCE};
+use crate::lockfile::{self, LockFile, PATIENCE};
 use crate::queue::{self, Verdict};
 use crate::sys::Range;
 
@@ -38,58 +40,90 @@ struct Position {
 
 /// How trying to get a place ended.
 #[derive(Debug)]
-pub(crate) enum Joined {
+pub(crate) enum Joined<'a> {
     /// There is a place, and this is what to do next.
     Place(Place, Verdict),
+    /// There is a place, nobody was there, and once its token is drawn the lock is held.
+    Alone(Place, Reserved<'a>),
     /// Somebody is in the way, and there was no wish to wait.
     Busy,
 }
 
-/// Takes a place in the queue of `claim`'s lock; only if it can go at once unless `wait` is set.
-pub(crate) fn join(address: &Address, claim: &Claim, wait: bool) -> Result<Joined> {
+/// Takes a place in the queue of `claim`'s lock; only if it can go at once unless `wait` is set. `open` is
+/// the lock's file if it is still open from before.
+pub(crate) fn join<'a>(
+    folder: &'a Folder,
+    open: Option<LockFile>,
+    claim: &Claim,
+    wait: bool,
+) -> Result<Joined<'a>> {
+    let Address { path, shard } = folder.address(&claim.name);
     let details = encode_details(&claim.details);
-    let joined = lockfile::visit(&address.path, true, |gated| join_gated(gated, claim, &details, wait))?;
-    let Some((lock, outcome)) = joined else { return Ok(Joined::Busy) };
-    Ok(match outcome {
-        None => Joined::Busy,
-        Some((entry, position, verdict)) => {
-            let (name, at) = (claim.name.clone(), Mutex::new(position));
-            Joined::Place(Place { lock, name, shard: address.shard, entry, at }, verdict)
+    let join = |gated: &Gated<'_>| {
+        if gated.anybody()? {
+            join_queue(gated, claim, &details, wait)
+        } else {
+            be_first(gated, claim, &details, folder.counters.try_reserve(shard)?).map(Some)
         }
+    };
+    let Some((lock, Some(step))) = lockfile::visit_again(open, &path, true, join)? else {
+        return Ok(Joined::Busy);
+    };
+    let place = Place { lock, name: claim.name.clone(), shard, entry: step.entry, at: Mutex::new(step.at) };
+    Ok(match step.reserved {
+        Some(reserved) => Joined::Alone(place, reserved),
+        None => Joined::Place(place, step.verdict),
     })
 }
 
-fn join_gated(
-    gated: &Gated<'_>,
-    claim: &Claim,
-    details: &[u8],
-    wait: bool,
-) -> Result<Option<(Entry, Position, Verdict)>> {
-    let mut entry = Entry {
+/// What happened under the gate.
+struct Step<'a> {
+    entry: Entry,
+    at: Position,
+    verdict: Verdict,
+    reserved: Option<Reserved<'a>>,
+}
+
+fn new_entry(claim: &Claim, details: &[u8]) -> Entry {
+    Entry {
         ticket: 0,
         mode: claim.mode,
         token: None,
         left: false,
         revoked: false,
         details_len: details.len() as u32,
-    };
-    if !gated.anybody()? {
-        let header = gated.start(&claim.name, &mut entry, details)?;
-        let position = Position { generation: header.generation, index: 0 };
-        return Ok(Some((entry, position, Verdict::Go)));
     }
+}
+
+/// The way of a lock nobody else wants. Its token, if it could be reserved without waiting, is written
+/// down at once, which spares a second visit: it may be seen a moment before it is drawn and granted.
+fn be_first<'a>(
+    gated: &Gated<'_>,
+    claim: &Claim,
+    details: &[u8],
+    reserved: Option<Reserved<'a>>,
+) -> Result<Step<'a>> {
+    let token = reserved.as_ref().map(|reserved| reserved.token);
+    let mut entry = Entry { token, ..new_entry(claim, details) };
+    let header = gated.start(&claim.name, &mut entry, details)?;
+    let at = Position { generation: header.generation, index: 0 };
+    Ok(Step { entry, at, verdict: Verdict::Go, reserved })
+}
+
+fn join_queue<'a>(gated: &Gated<'_>, claim: &Claim, details: &[u8], wait: bool) -> Result<Option<Step<'a>>> {
     let mut header = gated.header_of(&claim.name)?;
     let verdict = look_ahead(gated, &header, header.len, claim.mode)?;
     if verdict != Verdict::Go && !wait {
         return Ok(None);
     }
-    entry.ticket = header.next;
+    let entry = Entry { ticket: header.next, ..new_entry(claim, details) };
     gated.lock().take(layout::alive(entry.ticket))?;
     if verdict != Verdict::Go && matches!(claim.mode, Mode::Permit { .. }) {
         gated.lock().take(layout::waiting(entry.ticket))?;
     }
     let index = gated.append(&mut header, &entry, details)?;
-    Ok(Some((entry, Position { generation: header.generation, index }, verdict)))
+    let at = Position { generation: header.generation, index };
+    Ok(Some(Step { entry, at, verdict, reserved: None }))
 }
 
 /// What a claim of `mode` has to do that stands, or would stand, at `index`.
@@ -172,6 +206,11 @@ impl Place {
             }
             _ => false,
         }
+    }
+
+    /// The file of a claim that has left, for the next claim; `None` if a child may have it, too.
+    pub(crate) fn into_file(self) -> Option<LockFile> {
+        self.lock.into_unshared()
     }
 
     /// Leaves the queue, or gives the lock back. Frees the claim's bytes whatever else fails.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{oneshot, watch};
-use tollgate_core::{Attempt, Claim, Deadline, Error, Grant, OwnerId, Result, Token};
+use tollgate_core::{Attempt, Claim, Deadline, Error, Grant, LossCause, OwnerId, Result, Token};
 
 use crate::place::Place;
 
@@ -20,8 +20,8 @@ pub(crate) struct Slot {
     pub(crate) claim: Claim,
     state: Mutex<State>,
     changed: Condvar,
-    /// Becomes true when an operator asks the holder to leave.
-    pub(crate) revoked: watch::Sender<bool>,
+    /// Why the grant was lost, once that was noticed.
+    pub(crate) lost: watch::Sender<Option<LossCause>>,
 }
 
 #[derive(Debug)]
@@ -29,6 +29,8 @@ pub(crate) struct State {
     pub(crate) phase: Phase,
     /// Somebody wants the claim gone; whoever works on it finishes by leaving.
     pub(crate) withdrawn: bool,
+    /// How many threads wait for the next phase: telling nobody is a system call, too.
+    watchers: usize,
     /// Who waits for the outcome.
     reply: Option<oneshot::Sender<Result<Attempt>>>,
 }
@@ -51,7 +53,7 @@ impl Registry {
     /// Enters a claim and says where its outcome will arrive.
     pub(crate) fn enter(&self, claim: &Claim) -> Result<(Arc<Slot>, oneshot::Receiver<Result<Attempt>>)> {
         let (reply, outcome) = oneshot::channel();
-        let state = State { phase: Phase::New, withdrawn: false, reply: Some(reply) };
+        let state = State { phase: Phase::New, withdrawn: false, watchers: 0, reply: Some(reply) };
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         if slots.contains_key(&claim.owner) {
             return Err(Error::invalid("this claim is being taken already; make a new one for another try"));
@@ -60,7 +62,7 @@ impl Registry {
             claim: claim.clone(),
             state: Mutex::new(state),
             changed: Condvar::new(),
-            revoked: watch::Sender::new(false),
+            lost: watch::Sender::new(None),
         });
         slots.insert(claim.owner, slot.clone());
         Ok((slot, outcome))
@@ -85,7 +87,7 @@ impl Registry {
     /// Ends a claim: nothing is left of it in the folder.
     pub(crate) fn end(&self, slot: &Slot) {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner).remove(&slot.claim.owner);
-        slot.become_(Phase::Gone);
+        slot.enter_phase(Phase::Gone);
     }
 }
 
@@ -107,13 +109,19 @@ impl Slot {
     }
 
     /// Waits until the phase changes.
-    pub(crate) fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn wait<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        state.watchers += 1;
+        state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        state.watchers -= 1;
+        state
     }
 
-    pub(crate) fn become_(&self, phase: Phase) {
-        self.lock().phase = phase;
-        self.changed.notify_all();
+    pub(crate) fn enter_phase(&self, phase: Phase) {
+        let mut state = self.lock();
+        state.phase = phase;
+        if state.watchers > 0 {
+            self.changed.notify_all();
+        }
     }
 
     /// Begins to work on the claim; `false` if it was withdrawn before.
@@ -129,11 +137,12 @@ impl Slot {
     /// Enters that the claim holds its lock; `false` if it was withdrawn meanwhile and has to leave.
     pub(crate) fn hold(&self, place: &Arc<Place>, token: Token) -> bool {
         let mut state = self.lock();
-        if !state.withdrawn {
-            state.phase = Phase::Held(place.clone(), token);
-            self.changed.notify_all();
+        if state.withdrawn {
+            return false;
         }
-        !state.withdrawn
+        // Nobody watches for this: whoever does wants the claim gone, and has said so.
+        state.phase = Phase::Held(place.clone(), token);
+        true
     }
 
     /// Tells whoever waits for it how the claim fared. A caller who has gone is told nothing: the core

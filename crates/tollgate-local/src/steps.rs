@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use tollgate_core::{Attempt, Clock, Contention, Keeper};
+use tollgate_core::{Attempt, Clock, Contention, Keeper, Token};
 
 use crate::error::{Result, Trouble};
 use crate::folder::Folder;
@@ -32,8 +32,9 @@ impl Shared {
         if !slot.begin() {
             return;
         }
-        let address = self.folder.address(&slot.claim.name);
-        match place::join(&address, &slot.claim, wait) {
+        let open = self.idle.reuse(&slot.claim.name);
+        match place::join(&self.folder, open, &slot.claim, wait) {
+            Ok(Joined::Alone(place, reserved)) => self.settle(slot, &Arc::new(place), reserved.draw()),
             Ok(Joined::Place(place, Verdict::Go)) => self.finish(slot, &Arc::new(place), Ok(())),
             Ok(Joined::Place(place, verdict)) => self.line_up(slot, &Arc::new(place), verdict),
             Ok(Joined::Busy) => {
@@ -65,7 +66,7 @@ impl Shared {
             Ok(true) => self.waiters.hurry(place),
             Ok(false) => self.leave(slot, place),
             Err(trouble) => {
-                slot.become_(Phase::Working);
+                slot.enter_phase(Phase::Working);
                 self.leave(slot, place);
                 slot.answer(Err(trouble.into()));
             }
@@ -81,6 +82,11 @@ impl Shared {
             place.grant(token)?;
             Ok::<_, Trouble>(token)
         });
+        self.settle(slot, place, granted);
+    }
+
+    /// Tells the claim that it holds its lock, or ends it. Nobody else works on it.
+    fn settle(&self, slot: &Arc<Slot>, place: &Arc<Place>, granted: Result<Token>) {
         match granted {
             Ok(token) if slot.hold(place, token) => {
                 slot.answer(Ok(Attempt::Granted(slot.grant(token))));
@@ -112,7 +118,7 @@ impl Shared {
                 Phase::Waiting(place) => {
                     drop(state);
                     if self.waiters.remove(&place) {
-                        slot.become_(Phase::Working);
+                        slot.enter_phase(Phase::Working);
                         return self.leave(slot, &place);
                     }
                     state = slot.lock();
@@ -129,6 +135,18 @@ impl Shared {
     pub(crate) fn leave(&self, slot: &Slot, place: &Place) {
         place.leave();
         self.end(slot);
+    }
+
+    /// Gives the lock back if that needs no file work, because nobody else wants it; says whether it did.
+    pub(crate) fn leave_at_once(&self, slot: &Slot, place: Arc<Place>) -> Result<(), Arc<Place>> {
+        if !place.leave_at_once() {
+            return Err(place);
+        }
+        if let Some(file) = Arc::into_inner(place).and_then(Place::into_file) {
+            self.idle.keep(&slot.claim.name, file);
+        }
+        self.end(slot);
+        Ok(())
     }
 
     /// Forgets a claim that has nothing in the folder any more, except perhaps an idle file.

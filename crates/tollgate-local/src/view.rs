@@ -5,8 +5,9 @@ use std::path::Path;
 use tollgate_core::{Holder, LockName, LockState, Token, Waiter};
 
 use crate::error::{Result, Trouble};
+use crate::gated::Gated;
 use crate::layout::{self, Entry};
-use crate::lockfile::{self, Gated, LockFile};
+use crate::lockfile::{self, LockFile};
 
 /// How often a look is repeated that fell between a holder and the next.
 const LOOKS: usize = 5;

@@ -116,7 +116,8 @@ impl Waiters {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(&self, line: &Line, finish: &Finish) {
+    fn run(&self, line: &Arc<Line>, finish: &Finish) {
+        let _end = End { waiters: self, line };
         let interruptible = Interruptible::this_thread();
         line.lock().thread = interruptible.as_ref().ok().copied();
         let trouble = interruptible.err();
@@ -164,6 +165,26 @@ impl Waiters {
                 }
             }
         }
+    }
+}
+
+/// Closes a line whose thread panics: nobody may signal a thread that is no more, or wait for it.
+struct End<'a> {
+    waiters: &'a Waiters,
+    line: &'a Arc<Line>,
+}
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        let mut lines = self.waiters.lines();
+        let mut state = self.line.lock();
+        (state.thread, state.current) = (None, None);
+        state.waiting.clear();
+        lines.retain(|_, line| !Arc::ptr_eq(line, self.line));
+        self.line.changed.notify_all();
     }
 }
 

@@ -102,7 +102,10 @@ fn odd_names_are_locks_of_their_own() {
         for grant in held {
             assert_eq!(backend.release(&grant).await.unwrap(), Release::Released);
         }
+        let stray = dir.path().join("locks/README");
+        std::fs::write(&stray, "somebody's").unwrap();
         assert_eq!(backend.list("").count().await, 0);
+        assert!(stray.exists(), "only what is a lock's is cleared away");
     });
 }
 
@@ -190,12 +193,14 @@ fn a_lock_file_that_vanishes_is_a_loss() {
     let backend = open(dir.path());
     run(async {
         let held = take(&backend, "a", Mode::Exclusive).await;
+        let told = backend.lost(&held).expect("file: tells of a request to leave");
         let extend = async || backend.extend(&held, held.ttl, None).await.unwrap();
         assert_eq!(extend().await, Extension::Extended { deadline: Deadline::Never });
         let file = std::fs::read_dir(dir.path().join("locks")).unwrap().next().unwrap().unwrap().path();
         std::fs::remove_file(&file).unwrap();
         let lost = Extension::Lost { cause: LossCause::Gone };
         assert_eq!(extend().await, lost);
+        assert_eq!(told.await, LossCause::Gone, "and it is told unasked");
         let next = take(&backend, "a", Mode::Exclusive).await;
         assert!(next.token > held.token);
         assert_eq!(extend().await, lost, "the file is there again, and is another one");

@@ -156,7 +156,7 @@ pub fn mode(word: &str) -> Mode {
     }
 }
 
-/// The helper's side: `lock NAME MODE`, `try NAME MODE`, `unlock`, `count NAME TIMES FILE`, `churn NAMES TIMES FILE`.
+/// The helper's side: does what each line of its standard input says, and answers with a line.
 pub fn help() {
     let Ok(dir) = std::env::var("HELPER_DIR") else { return };
     let backend = open(Path::new(&dir));
@@ -196,9 +196,34 @@ pub fn help() {
                     }
                     format!("counted {last}")
                 }
-                ["lost"] => {
-                    format!("{:?}", backend.lost(&held[0]).expect("file: tells of a request to leave").await)
+                ["crowd", name, waiters] => {
+                    let claims: Vec<_> =
+                        (0..waiters.parse().unwrap()).map(|_: u32| claim(name, Mode::Exclusive)).collect();
+                    let grants = claims.iter().map(|claim| async {
+                        let grant = backend.acquire(claim).await.unwrap();
+                        assert_eq!(backend.release(&grant).await.unwrap(), Release::Released);
+                        grant.token.to_string()
+                    });
+                    futures_util::future::join_all(grants).await.join(" ")
                 }
+                ["churn", name, times] => {
+                    let mut tokens = Vec::new();
+                    for time in 0..times.parse::<usize>().unwrap() {
+                        let grant = take(&backend, name, mode(["x", "s", "2", "s"][time % 4])).await;
+                        assert_eq!(backend.release(&grant).await.unwrap(), Release::Released);
+                        tokens.push(grant.token.to_string());
+                    }
+                    tokens.join(" ")
+                }
+                ["mix", name, how, times, marks] => {
+                    for _ in 0..times.parse::<u32>().unwrap() {
+                        let grant = take(&backend, name, mode(how)).await;
+                        mark(Path::new(marks), mode(how), grant.token);
+                        assert_eq!(backend.release(&grant).await.unwrap(), Release::Released);
+                    }
+                    "mixed".to_owned()
+                }
+                ["lost"] => format!("{:?}", backend.lost(&held[0]).expect("file: tells").await),
                 _ => panic!("what is {line:?}?"),
             }
         });
@@ -215,6 +240,22 @@ fn add_one(file: &Path, token: Token) {
     assert!(token.get() > highest, "token {token} after {highest}");
     std::thread::yield_now();
     std::fs::write(file, format!("{} {token}", count + 1)).unwrap();
+}
+
+/// Leaves a mark in the folder for an instant and looks whose marks are there beside it.
+fn mark(marks: &Path, mode: Mode, token: Token) {
+    let kind = |mode| match mode {
+        Mode::Exclusive => "x",
+        Mode::Shared => "s",
+        Mode::Permit { .. } => "p",
+    };
+    let mine = marks.join(format!("{}{token}", kind(mode)));
+    std::fs::write(&mine, "").unwrap();
+    std::thread::yield_now();
+    let seen: Vec<_> = std::fs::read_dir(marks).unwrap().map(|mark| mark.unwrap().file_name()).collect();
+    let together = seen.iter().all(|mark| mark.to_str().unwrap().starts_with(kind(mode)));
+    assert!(together && seen.len() <= mode.capacity() as usize, "{mode}: {seen:?}");
+    std::fs::remove_file(&mine).unwrap();
 }
 
 /// The count in a file that helpers added to.
