@@ -9,4 +9,6 @@
 mod ended;
 pub mod polling;
 pub mod session;
+#[cfg(test)]
+mod tests;
 mod wire;

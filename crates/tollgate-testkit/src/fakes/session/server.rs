@@ -107,7 +107,9 @@ impl Sessions {
             return Answer::Now(Reply::NoSession);
         }
         let Claimed { name, mode, owner, party, details } = claim;
-        if self.ended.knows(owner) {
+        // Asked again in another session, it cannot be answered: its deadline is the first session's.
+        let elsewhere = self.claims.get(&owner).is_some_and(|(_, own)| *own != session);
+        if elsewhere || self.ended.knows(owner) {
             self.end_if_done(session);
             return Answer::Now(Reply::Over);
         }
