@@ -5,6 +5,7 @@ mod liveness;
 mod server;
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -66,8 +67,8 @@ impl SessionBackend {
     /// The shared session that `grant` lives in; none for a grant with a session of its own, and for one
     /// whose session has ended.
     fn session_of(&self, grant: &Grant) -> Option<Arc<Session>> {
-        let id = session_id(grant).ok()?;
-        self.sessions().get(&grant.ttl).filter(|session| session.is(id)).cloned()
+        let handle = Handle::of(grant).ok()?;
+        self.sessions().get(&grant.ttl).filter(|session| session.is(handle.session)).cloned()
     }
 
     /// Takes the lock, or waits for it.
@@ -91,7 +92,8 @@ impl SessionBackend {
                 // It may have been long on its way: a session that ended meanwhile took the lock with it.
                 Reply::Granted { token, age } if session.refresh(id).await? => {
                     let grant = Grant::new(claim, token, session.deadline()).with_age(age);
-                    return Ok(Attempt::Granted(grant.with_handle(id.to_string())));
+                    let handle = Handle { session: id, standalone: claim.standalone };
+                    return Ok(Attempt::Granted(grant.with_handle(handle.to_string())));
                 }
                 Reply::Granted { .. } | Reply::Over => return Err(over()),
                 Reply::Busy { ahead } => {
@@ -123,10 +125,31 @@ fn claimed(claim: &Claim) -> Claimed {
     }
 }
 
-/// The number of the session that `grant` lives in.
-fn session_id(grant: &Grant) -> Result<u64> {
-    let id = grant.handle.as_ref().and_then(|handle| handle.parse().ok());
-    id.ok_or_else(|| Error::invalid("this grant names no session; it came from another engine"))
+/// What a grant says of the session it lives in.
+struct Handle {
+    session: u64,
+    standalone: bool,
+}
+
+/// Before the number of a session that nobody shares.
+const STANDALONE: &str = "standalone-";
+
+impl Handle {
+    fn of(grant: &Grant) -> Result<Self> {
+        let handle = grant.handle.as_deref().unwrap_or_default();
+        let (number, standalone) =
+            handle.strip_prefix(STANDALONE).map_or((handle, false), |number| (number, true));
+        let session = number
+            .parse()
+            .map_err(|_| Error::invalid("this grant names no session; it came from another engine"))?;
+        Ok(Self { session, standalone })
+    }
+}
+
+impl fmt::Display for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", if self.standalone { STANDALONE } else { "" }, self.session)
+    }
 }
 
 fn capabilities() -> Capabilities {
@@ -196,15 +219,19 @@ impl Backend for SessionBackend {
             if ttl != grant.ttl {
                 return Err(Error::unsupported("the ttl is the session's; take the lock again with another"));
             }
-            let id = session_id(grant)?;
+            let Handle { session, standalone } = Handle::of(grant)?;
             let shared = self.session_of(grant);
-            let renew = shared.as_ref().is_none_or(|session| session.is_stale());
+            let renew = standalone || shared.as_ref().is_some_and(|session| session.is_stale());
             let (name, owner, details) = (grant.name.clone(), grant.owner, details.cloned());
             let sent = self.means.clock.now();
-            match self.means.wire.call(&Request::Check { session: id, name, owner, details, renew }).await? {
+            match self.means.wire.call(&Request::Check { session, name, owner, details, renew }).await? {
                 Reply::Done => {
                     let deadline = match shared {
-                        None => Deadline::counted_from(sent, ttl),
+                        None if standalone => Deadline::counted_from(sent, ttl),
+                        // Whoever renews a stranger's session keeps all the stranger's locks.
+                        None => {
+                            return Err(Error::unsupported("this lock hangs on another client's session"));
+                        }
                         Some(session) => {
                             if renew {
                                 session.was_answered(sent);

@@ -193,6 +193,20 @@ async fn an_ended_session_takes_holder_and_waiter_along_and_the_next_acquire_ope
 }
 
 #[tokio::test]
+async fn a_strangers_shared_session_cannot_be_kept_alive() {
+    let engine = session::start();
+    let (mine, theirs) = (session_client(&engine, clock()), session_client(&engine, clock()));
+    let grant = granted(&*mine, &claim(TTL)).await;
+    let error = theirs.extend(&grant, TTL, None).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    let alone = Claim { standalone: true, name: LockName::new("alone").unwrap(), ..claim(LONG) };
+    let alone = granted(&*mine, &alone).await;
+    drop(mine);
+    until_idle(&*theirs).await;
+    assert!(matches!(theirs.extend(&alone, LONG, None).await.unwrap(), Extension::Extended { .. }));
+}
+
+#[tokio::test]
 async fn a_session_is_kept_alive_until_its_client_is_closed_or_dropped() {
     let engine = session::start();
     let watcher = session_client(&engine, clock());
