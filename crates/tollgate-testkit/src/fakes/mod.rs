@@ -7,6 +7,8 @@
 //! nothing beyond it.
 
 mod ended;
+#[cfg(test)]
+mod open;
 pub mod polling;
 pub mod session;
 #[cfg(test)]
