@@ -11,6 +11,7 @@
 pub mod clock;
 pub mod conformance;
 pub mod expected;
+pub mod fakes;
 pub mod fault;
 pub mod helper;
 pub mod history;

@@ -1,0 +1,16 @@
+//! Small engines of the two shapes that `memory:` and `file:` do not have, so that the contract has met
+//! them before the real ones are built.
+//!
+//! [`session`] is shaped like etcd and ZooKeeper: claims live as long as a session that many locks share.
+//! [`polling`] is shaped like a plain `SET NX PX` server: a lease, and no queue. Both are real servers on a
+//! loopback port that other processes reach; they live as long as the process that started them and keep
+//! nothing beyond it.
+
+mod ended;
+#[cfg(test)]
+mod open;
+pub mod polling;
+pub mod session;
+#[cfg(test)]
+mod tests;
+mod wire;
