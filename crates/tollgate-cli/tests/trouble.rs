@@ -11,7 +11,7 @@ use support::{Sandbox, text};
 /// Asserts that the command did not run, with one of `codes` and a sentence with one of `words`.
 fn refused(sandbox: &Sandbox, output: &Output, codes: &[i32], words: &[&str]) {
     let said = text(&output.stderr);
-    assert!(codes.contains(&output.status.code().unwrap()), "{:?}: {said}", output.status);
+    assert!(codes.contains(&output.status.code().expect("it was not killed")), "{:?}: {said}", output.status);
     assert!(words.iter().any(|word| said.contains(word)), "{said}");
     assert!(!sandbox.path("ran").exists(), "the command ran without a lock");
 }
@@ -26,7 +26,12 @@ fn shell_with_mounts(sandbox: &Sandbox, script: &str) -> Output {
     let mut command = Command::new("unshare");
     command.args(if root { &["--mount"][..] } else { &["--user", "--map-root-user", "--mount"] });
     command.args(["sh", "-c", script, "sh", env!("CARGO_BIN_EXE_tollgate")]);
-    command.current_dir(sandbox.path("")).stdin(Stdio::null()).env_remove("TOLLGATE_URL").output().unwrap()
+    command
+        .current_dir(sandbox.path(""))
+        .stdin(Stdio::null())
+        .env_remove("TOLLGATE_URL")
+        .output()
+        .expect("unshare runs")
 }
 
 #[test]

@@ -11,8 +11,9 @@
 //!   ([`Deadline::counted_from`]).
 //! - **Unknown is not held.** A reply that did not come is [`ErrorKind::Indeterminate`](crate::ErrorKind),
 //!   and nothing repeats an unknown outcome. A backend may repeat only what its engine says it did not execute.
-//! - **Futures may be dropped at any await**, and run on any thread: the caller's executor or the
-//!   [keeper](crate::Keeper)'s. They never block.
+//! - **Futures may be dropped at any await**, and run on any thread: the caller's tokio runtime or the
+//!   [keeper](crate::Keeper)'s. They never block. What must go on when the caller's executor does not (a
+//!   session's renewal, a connection that renewals use) is spawned on the keeper.
 
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
@@ -39,13 +40,17 @@ pub trait Backend: Send + Sync + 'static {
     /// Takes the lock now or not at all.
     ///
     /// - `Busy` means that nothing of the claim is left at the engine, not even a place in the queue.
-    /// - The same claim tried again after an unknown outcome answers with the same token, or grants nothing.
-    /// - `Granted` is never answered with a deadline that counts from later than the first send.
+    /// - The same claim tried again while it is held answers with the same token, and a deadline that counts
+    ///   from no later than the first send; a shared session's deadline counts from its last renewal.
+    /// - The same claim tried again after it ended, or was withdrawn, is [`ErrorKind::Lost`](crate::ErrorKind).
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Attempt>>;
 
     /// Waits until the lock is granted. Engines without a queue use [`wait::poll`](crate::wait::poll).
     ///
-    /// - First come, first served where `capabilities().queue` is `Fifo`; a release wakes one waiter.
+    /// - First come, first served where `capabilities().queue` is `Fifo`, in the order in which the engine got
+    ///   the claims; a release wakes one waiter.
+    /// - A waiter whose session ended is never granted; its future fails with [`ErrorKind::Lost`](crate::ErrorKind).
+    /// - A standalone claim is kept alive while it waits, and by nobody once it is granted.
     /// - A waiter whose process died does not hold up the queue.
     /// - When the future is dropped the claim may still be queued, or granted: the core calls
     ///   [`withdraw`](Self::withdraw) then.
@@ -65,7 +70,9 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// - Acts only if the grant with this owner id is still the holder, compared and acted on atomically.
     /// - Session engines answer with what their session's own renewal has reached, and make it renew at
-    ///   once if that is older than a third of the ttl.
+    ///   once if that is older than a sixth of the ttl. They also find out whether this very grant is still
+    ///   there, unless [`lost`](Self::lost) tells; a ttl that differs from the session's is
+    ///   [`ErrorKind::Unsupported`](crate::ErrorKind).
     /// - Where nothing expires, answers `Deadline::Never` while the lock is held.
     fn extend<'a>(
         &'a self,
@@ -82,6 +89,10 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Completes when the engine tells, unasked, that the grant is lost: a session ended, an operator asked
     /// the holder to leave. `None` where the engine does not tell; renewals find out then.
+    ///
+    /// - Tells what the engine said, nothing else: whether a deadline has passed is the core's to decide.
+    /// - [`LossCause::Gone`] at once for a grant that is not held here; pending for ever after a release.
+    /// - Not called for leases, and not before a lock was held for some milliseconds.
     fn lost<'a>(&'a self, grant: &'a Grant) -> Option<BoxFuture<'a, LossCause>> {
         let _ = grant;
         None

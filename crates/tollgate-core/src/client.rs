@@ -78,9 +78,15 @@ impl Locks {
     pub async fn adopt(&self, grant: Grant) -> Result<Guard> {
         let named = |error: Error| error.during("adopt").on(&grant.name);
         let capabilities = self.client.backend.capabilities();
-        if capabilities.adopt == Adopt::Never {
+        let dies_with = match capabilities.adopt {
+            Adopt::Any => None,
+            // To renew it would be to renew a stranger's session, with all its locks.
+            Adopt::Standalone => (!grant.standalone).then_some("session; take the lock with no_renew"),
+            Adopt::Never => Some("process"),
+        };
+        if let Some(what) = dies_with {
             let message =
-                format!("a grant of the {} backend lives and dies with its process", capabilities.backend);
+                format!("a grant of the {} backend lives and dies with its {what}", capabilities.backend);
             return Err(named(Error::unsupported(message)));
         }
         let deadline = match self.client.backend.extend(&grant, grant.ttl, None).await {
@@ -134,6 +140,9 @@ impl Locks {
 
     /// Refuses new requests, waits for releases and withdrawals under way in the background, and then, if
     /// no guard is left, closes the engine's connections. Guards that are left stay valid.
+    ///
+    /// Await it before a process ends: what runs in the background ends with the process. While the engine is
+    /// out of reach it waits as long as the engine could remember a claim; put a time-out around it.
     pub async fn close(&self) {
         self.client.closed.store(true, Ordering::Release);
         self.client.background.none_left().await;

@@ -53,6 +53,8 @@ pub struct Grant {
     pub deadline: Deadline,
     /// The age the engine gave the claim's party.
     pub age: Option<Age>,
+    /// Whether it has a lease of its own, as [`Claim::standalone`] asks for.
+    pub standalone: bool,
     /// What the backend needs to find it again, for example a session's number; only the backend reads it.
     pub handle: Option<String>,
 }
@@ -68,6 +70,7 @@ impl Grant {
             ttl: claim.ttl,
             deadline,
             age: None,
+            standalone: claim.standalone,
             handle: None,
         }
     }
@@ -100,6 +103,8 @@ struct Json {
     deadline: Option<JsonDeadline>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     age: Option<Age>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    standalone: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     handle: Option<String>,
 }
@@ -130,6 +135,7 @@ impl From<Grant> for Json {
             ttl_ms: u64::try_from(grant.ttl.as_millis()).unwrap_or(u64::MAX),
             deadline,
             age: grant.age,
+            standalone: grant.standalone,
             handle: grant.handle,
         }
     }
@@ -159,6 +165,7 @@ impl TryFrom<Json> for Grant {
             ttl: Duration::from_millis(json.ttl_ms),
             deadline,
             age: json.age,
+            standalone: json.standalone,
             handle: json.handle,
         })
     }

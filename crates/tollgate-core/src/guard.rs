@@ -32,7 +32,7 @@ impl Guard {
     /// Takes `grant` into this program's hands and has it kept.
     pub(crate) fn new(client: &Arc<Client>, grant: Grant, limits: Limits) -> Self {
         let hold = Arc::new(Hold::new(client.backend.clone(), client.clock.clone(), grant, limits));
-        let slot = client.agenda.add(&hold);
+        let slot = Some(client.agenda.add(&hold));
         client.guards.add();
         Self { lease: Lease { hold }, client: client.clone(), slot, settled: false }
     }
@@ -62,7 +62,7 @@ impl Guard {
         let capabilities = self.lease.hold.backend.capabilities();
         let detachable = match capabilities.adopt {
             Adopt::Any => true,
-            Adopt::Standalone => self.lease.hold.is_standalone(),
+            Adopt::Standalone => self.lease.hold.grant.standalone,
             Adopt::Never => false,
         };
         if !detachable {

@@ -119,20 +119,16 @@ impl Hold {
         (deadline != Moment::MAX).then(|| deadline.since(self.clock.now()))
     }
 
-    /// From when on a renewal is late: half of the ttl is gone.
+    /// From when on a renewal is late: a quarter of the ttl is left. A session's deadline may be a sixth of
+    /// the ttl old when it is told, and it is asked for every third.
     fn late(&self) -> Moment {
         let lease = Moment::from_nanos(self.lease.load(Ordering::Acquire));
-        if self.limits.no_renew || lease == Moment::MAX { Moment::MAX } else { lease - self.grant.ttl / 2 }
+        if self.limits.no_renew || lease == Moment::MAX { Moment::MAX } else { lease - self.grant.ttl / 4 }
     }
 
     /// Whether a loss must not be turned into a release.
     pub(crate) fn has_lock_delay(&self) -> bool {
         self.limits.has_lock_delay
-    }
-
-    /// Whether it was taken with a lease of its own.
-    pub(crate) fn is_standalone(&self) -> bool {
-        self.limits.no_renew
     }
 
     /// Whether the keeper renews it. Where nothing expires a renewal is how a loss is noticed.

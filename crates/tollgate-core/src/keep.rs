@@ -1,13 +1,13 @@
 //! Renewal: what the keeper does for one guard, from its first due moment to its end.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tollgate_types::Moment;
 
-use crate::backend::LossCause;
+use crate::backend::{Backend, LossCause};
 use crate::capabilities::Liveness;
 use crate::clock::Clock;
 use crate::hold::{GuardState, Hold};
@@ -25,89 +25,97 @@ pub(crate) struct Agenda {
     changed: Notify,
 }
 
-#[derive(Default)]
 struct Due {
-    holds: BTreeMap<Slot, Arc<Hold>>,
+    holds: BTreeMap<Slot, Entry>,
     next_id: u64,
     closed: bool,
+    /// When the agenda's task looks next. It need not be woken for what is due later, and most of what was
+    /// due is gone by then.
+    armed: Moment,
+}
+
+struct Entry {
+    hold: Arc<Hold>,
+    renew_at: Moment,
 }
 
 /// Where a guard stands in the agenda.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Slot(Moment, u64);
 
+/// How long a guard must live until anybody listens for what its engine tells unasked.
+const LISTEN_AFTER: Duration = Duration::from_millis(20);
+
 impl Agenda {
     pub(crate) fn start(keeper: Keeper, clock: Arc<dyn Clock>) -> Arc<Self> {
+        let due = Due { holds: BTreeMap::new(), next_id: 0, closed: false, armed: Moment::MAX };
         let agenda =
-            Arc::new(Self { keeper: keeper.clone(), clock, due: Mutex::default(), changed: Notify::new() });
+            Arc::new(Self { keeper: keeper.clone(), clock, due: Mutex::new(due), changed: Notify::new() });
         keeper.spawn(agenda.clone().serve());
         agenda
     }
 
     /// Has `hold` kept from now on. The slot is needed to stop early.
-    pub(crate) fn add(&self, hold: &Arc<Hold>) -> Option<Slot> {
-        if hold.backend.lost(&hold.grant).is_some() {
-            self.keeper.spawn(keep(hold.clone(), first_wake(hold)));
-            return None;
+    pub(crate) fn add(&self, hold: &Arc<Hold>) -> Slot {
+        let renew_at = first_renewal(hold);
+        let mut when = renew_at.min(hold.deadline().0);
+        if hold.backend.capabilities().liveness != Liveness::Lease {
+            when = when.min(self.clock.now() + LISTEN_AFTER);
         }
-        let when = first_wake(hold);
-        let (slot, is_first) = {
-            let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
-            due.next_id += 1;
-            let slot = Slot(when, due.next_id);
-            due.holds.insert(slot, hold.clone());
-            (slot, due.holds.first_key_value().is_some_and(|(first, _)| *first == slot))
-        };
-        if is_first {
+        let mut due = self.due();
+        due.next_id += 1;
+        let slot = Slot(when, due.next_id);
+        due.holds.insert(slot, Entry { hold: hold.clone(), renew_at });
+        if when < due.armed {
+            due.armed = when;
+            drop(due);
             self.changed.notify_one();
         }
-        Some(slot)
+        slot
     }
 
     /// Forgets the guard in `slot`, if its task has not started yet.
     pub(crate) fn remove(&self, slot: Slot) {
-        self.due.lock().unwrap_or_else(PoisonError::into_inner).holds.remove(&slot);
+        self.due().holds.remove(&slot);
     }
 
     /// Lets the agenda's task end once nothing is left to keep.
     pub(crate) fn close(&self) {
-        self.due.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
+        self.due().closed = true;
         self.changed.notify_one();
+    }
+
+    fn due(&self) -> MutexGuard<'_, Due> {
+        self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn serve(self: Arc<Self>) {
         loop {
             let now = self.clock.now();
             let (ready, next) = {
-                let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut due = self.due();
                 let later = due.holds.split_off(&Slot(now, u64::MAX));
                 let ready = std::mem::replace(&mut due.holds, later);
                 if ready.is_empty() && due.closed && due.holds.is_empty() {
                     return;
                 }
-                (ready, due.holds.first_key_value().map(|(slot, _)| slot.0))
+                due.armed = due.holds.first_key_value().map_or(Moment::MAX, |(slot, _)| slot.0);
+                (ready, due.armed)
             };
-            for hold in ready.into_values() {
-                self.keeper.spawn(keep(hold, now));
+            for entry in ready.into_values() {
+                self.keeper.spawn(keep(entry.hold, entry.renew_at));
             }
-            let due = async {
-                match next {
-                    Some(when) => self.clock.sleep_until(when).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
-                () = due => {}
+                () = self.clock.sleep_until(next) => {}
                 () = self.changed.notified() => {}
             }
         }
     }
 }
 
-/// When a guard first needs the keeper.
-fn first_wake(hold: &Hold) -> Moment {
-    let (deadline, _) = hold.deadline();
-    if hold.is_renewed() { deadline.min(hold.clock.now() + renewal_pause(hold)) } else { deadline }
+/// When a guard is first renewed.
+fn first_renewal(hold: &Hold) -> Moment {
+    if hold.is_renewed() { hold.clock.now() + renewal_pause(hold) } else { Moment::MAX }
 }
 
 /// A third of the ttl, a little less for some, so that guards taken together are not renewed together.
@@ -124,7 +132,7 @@ async fn keep(hold: Arc<Hold>, mut renew_at: Moment) {
         if let GuardState::Lost { cause } = hold.state() {
             return give_back(&hold, cause).await;
         }
-        if hold.is_renewed() && hold.clock.now() >= renew_at {
+        if hold.clock.now() >= renew_at {
             let renewed = tokio::select! {
                 renewed = hold.renew() => renewed.is_ok(),
                 () = hold.clock.sleep_until(patience(&hold, hold.deadline().0)) => false,
@@ -171,9 +179,9 @@ async fn give_back(hold: &Hold, cause: LossCause) {
     release_until_answered(hold).await;
 }
 
-/// Repeats a release until the engine answers, or the ttl has passed and the engine has forgotten.
+/// Repeats a release until the engine answers, or has forgotten the grant by itself.
 pub(crate) async fn release_until_answered(hold: &Hold) {
-    let until = hold.clock.now() + hold.grant.ttl;
+    let until = forgotten_after(&*hold.backend, &*hold.clock, hold.grant.ttl);
     let mut pause = Duration::from_millis(20);
     loop {
         let answered = tokio::select! {
@@ -185,5 +193,14 @@ pub(crate) async fn release_until_answered(hold: &Hold) {
         }
         hold.clock.sleep_until(hold.clock.now() + jittered(pause)).await;
         pause = (pause * 2).min(hold.grant.ttl / 3);
+    }
+}
+
+/// When an engine has forgotten a claim that nobody renews: a lease after its ttl. A session that other
+/// locks keep alive, or a process that lives on, never does.
+pub(crate) fn forgotten_after(backend: &dyn Backend, clock: &dyn Clock, ttl: Duration) -> Moment {
+    match backend.capabilities().liveness {
+        Liveness::Lease => clock.now() + ttl,
+        Liveness::Session | Liveness::Process => Moment::MAX,
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::claim::Claim;
 use crate::client::Client;
+use crate::keep::forgotten_after;
 use crate::wait::jittered;
 
 /// A claim that the engine may know of. Dropping it, at whatever await the caller gave up, withdraws it.
@@ -53,9 +54,10 @@ impl Drop for Pending {
     }
 }
 
-/// Repeats a withdrawal until the engine answers, or the ttl has passed and the engine has forgotten.
+/// Repeats a withdrawal until the engine answers, or has forgotten the claim by itself.
 async fn withdraw_until_answered(client: Arc<Client>, claim: Claim) {
-    let until = client.clock.now() + claim.ttl * 2;
+    // A claim that waited may have been granted just before it was given up.
+    let until = forgotten_after(&*client.backend, &*client.clock, claim.ttl * 2);
     let mut pause = Duration::from_millis(20);
     loop {
         let try_until = until.min(client.clock.now() + claim.ttl / 3);

@@ -1,7 +1,7 @@
 //! The token counters: one file of 256 shards, each with two slots that are written in turn.
 //!
-//! A slot has a page of its own, so that a write torn by a power failure cannot reach the other one. A
-//! token is on the disk before anybody sees it, and nothing here ever goes back: whatever cannot be read
+//! The slots of a shard lie in different pages, so that a write torn by a power failure cannot reach both.
+//! A token is on the disk before anybody sees it, and nothing here ever goes back: whatever cannot be read
 //! is damage, and damage grants nothing and overwrites nothing.
 
 use std::fs::{File, OpenOptions};
@@ -19,8 +19,12 @@ use crate::sys::{self, Identity, Kind, Range};
 /// How many shards there are: one for each first byte of a name's hash.
 const SHARDS: usize = 256;
 const PAGE: usize = 4096;
+/// A slot has a sector of its own; so many shards have their first slots in one page, and their second ones
+/// in the next.
+const SECTOR: usize = 512;
+const SHARDS_PER_PAGE: usize = PAGE / SECTOR;
 const SLOT_BYTES: usize = 32;
-const FILE_BYTES: usize = SHARDS * 2 * PAGE;
+const FILE_BYTES: usize = SHARDS * 2 * SECTOR;
 const MAGIC: [u8; 8] = *b"TGCOUNT1";
 /// A shard is busy for as long as a write to the disk takes. Longer means that somebody is stopped.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -79,7 +83,7 @@ impl Counters {
         let mut bytes = vec![0; FILE_BYTES];
         for shard in 0..SHARDS {
             for slot in 0..2 {
-                let at = (shard * 2 + slot) * PAGE;
+                let at = position(shard, slot);
                 bytes[at..at + SLOT_BYTES].copy_from_slice(&encode(shard, slot, 0));
             }
         }
@@ -167,7 +171,7 @@ impl Counters {
             return Err(Trouble::counter(&self.path, "it was removed or replaced while in use"));
         }
         let mut bytes = [0; PAGE + SLOT_BYTES];
-        self.file.read_exact_at(&mut bytes, position(shard, 0)).map_err(|error| match error.kind() {
+        self.file.read_exact_at(&mut bytes, offset(shard, 0)).map_err(|error| match error.kind() {
             std::io::ErrorKind::UnexpectedEof => Trouble::counter(&self.path, "it was cut off"),
             _ => Trouble::at(&self.path)(error),
         })?;
@@ -186,7 +190,7 @@ impl Counters {
 
     fn write(&self, shard: u8, slot: usize, value: u64) -> Result<()> {
         let bytes = encode(usize::from(shard), slot, value);
-        self.file.write_all_at(&bytes, position(shard, slot)).map_err(Trouble::at(&self.path))
+        self.file.write_all_at(&bytes, offset(shard, slot)).map_err(Trouble::at(&self.path))
     }
 
     fn sync(&self) -> Result<()> {
@@ -200,8 +204,12 @@ fn byte(shard: u8) -> Range {
     Range::byte((1 << 40) + u64::from(shard))
 }
 
-fn position(shard: u8, slot: usize) -> u64 {
-    ((usize::from(shard) * 2 + slot) * PAGE) as u64
+fn position(shard: usize, slot: usize) -> usize {
+    (shard / SHARDS_PER_PAGE * 2 + slot) * PAGE + shard % SHARDS_PER_PAGE * SECTOR
+}
+
+fn offset(shard: u8, slot: usize) -> u64 {
+    position(usize::from(shard), slot) as u64
 }
 
 /// The slot's own place is part of what is summed, so that a misplaced one is not believed.
@@ -236,7 +244,7 @@ mod tests {
     }
 
     fn tear(counters: &Counters, shard: u8, slot: usize) {
-        counters.file.write_all_at(&[0xff; 13], position(shard, slot) + 3).unwrap();
+        counters.file.write_all_at(&[0xff; 13], offset(shard, slot) + 3).unwrap();
     }
 
     #[test]
@@ -246,6 +254,15 @@ mod tests {
         assert_eq!(draws(&counters, 255, 2), [1, 2]);
         let again = Counters::open(counters.path.clone()).unwrap();
         assert_eq!(draws(&again, 7, 1), [6], "a restart goes on");
+    }
+
+    #[test]
+    fn every_slot_has_its_own_sector_and_a_shards_slots_lie_in_different_pages() {
+        let all: std::collections::BTreeSet<_> =
+            (0..SHARDS).flat_map(|shard| [0, 1].map(|slot| position(shard, slot) / SECTOR)).collect();
+        assert_eq!(all.len(), SHARDS * 2);
+        assert_eq!(*all.last().unwrap(), FILE_BYTES / SECTOR - 1);
+        assert!((0..SHARDS).all(|shard| position(shard, 0) / PAGE != position(shard, 1) / PAGE));
     }
 
     #[test]

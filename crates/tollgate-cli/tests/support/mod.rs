@@ -1,5 +1,10 @@
 //! A folder for locks, the `tollgate` binary, and patience.
-#![allow(dead_code, reason = "every test binary uses a part of it")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "every test binary uses a part of its own helpers"
+)]
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};

@@ -7,9 +7,9 @@
 //! nothing beyond it.
 
 mod ended;
-#[cfg(test)]
-mod open;
 pub mod polling;
+#[cfg(test)]
+mod regressions;
 pub mod session;
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,6 @@ mod liveness;
 mod server;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -67,8 +66,8 @@ impl SessionBackend {
     /// The shared session that `grant` lives in; none for a grant with a session of its own, and for one
     /// whose session has ended.
     fn session_of(&self, grant: &Grant) -> Option<Arc<Session>> {
-        let handle = Handle::of(grant).ok()?;
-        self.sessions().get(&grant.ttl).filter(|session| session.is(handle.session)).cloned()
+        let number = session_number(grant).ok()?;
+        self.sessions().get(&grant.ttl).filter(|session| session.is(number)).cloned()
     }
 
     /// Takes the lock, or waits for it.
@@ -92,8 +91,7 @@ impl SessionBackend {
                 // It may have been long on its way: a session that ended meanwhile took the lock with it.
                 Reply::Granted { token, age } if session.refresh(id).await? => {
                     let grant = Grant::new(claim, token, session.deadline()).with_age(age);
-                    let handle = Handle { session: id, standalone: claim.standalone };
-                    return Ok(Attempt::Granted(grant.with_handle(handle.to_string())));
+                    return Ok(Attempt::Granted(grant.with_handle(id.to_string())));
                 }
                 Reply::Granted { .. } | Reply::Over => return Err(over()),
                 Reply::Busy { ahead } => {
@@ -125,31 +123,10 @@ fn claimed(claim: &Claim) -> Claimed {
     }
 }
 
-/// What a grant says of the session it lives in.
-struct Handle {
-    session: u64,
-    standalone: bool,
-}
-
-/// Before the number of a session that nobody shares.
-const STANDALONE: &str = "standalone-";
-
-impl Handle {
-    fn of(grant: &Grant) -> Result<Self> {
-        let handle = grant.handle.as_deref().unwrap_or_default();
-        let (number, standalone) =
-            handle.strip_prefix(STANDALONE).map_or((handle, false), |number| (number, true));
-        let session = number
-            .parse()
-            .map_err(|_| Error::invalid("this grant names no session; it came from another engine"))?;
-        Ok(Self { session, standalone })
-    }
-}
-
-impl fmt::Display for Handle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", if self.standalone { STANDALONE } else { "" }, self.session)
-    }
+/// The number of the session that a grant lives in.
+fn session_number(grant: &Grant) -> Result<u64> {
+    let handle = grant.handle.as_deref().unwrap_or_default();
+    handle.parse().map_err(|_| Error::invalid("this grant names no session; it came from another engine"))
 }
 
 fn capabilities() -> Capabilities {
@@ -219,7 +196,7 @@ impl Backend for SessionBackend {
             if ttl != grant.ttl {
                 return Err(Error::unsupported("the ttl is the session's; take the lock again with another"));
             }
-            let Handle { session, standalone } = Handle::of(grant)?;
+            let (session, standalone) = (session_number(grant)?, grant.standalone);
             let shared = self.session_of(grant);
             let renew = standalone || shared.as_ref().is_some_and(|session| session.is_stale());
             let (name, owner, details) = (grant.name.clone(), grant.owner, details.cloned());

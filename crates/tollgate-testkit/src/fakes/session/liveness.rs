@@ -96,7 +96,7 @@ impl Session {
         Deadline::counted_from(self.life.answered(), self.life.ttl)
     }
 
-    /// Whether the last answered keep-alive is older than a third of the ttl.
+    /// Whether the last answered keep-alive is older than a sixth of the ttl.
     pub(super) fn is_stale(&self) -> bool {
         self.life.means.clock.now() >= self.life.due()
     }
@@ -133,7 +133,7 @@ impl Life {
     }
 
     fn due(&self) -> Moment {
-        self.answered() + self.ttl / 3
+        self.answered() + self.ttl / 6
     }
 
     /// One keep-alive; `false` if the engine has no such session any more.
