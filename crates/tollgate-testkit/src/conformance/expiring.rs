@@ -4,6 +4,7 @@ use super::prelude::*;
 
 pub(super) const CASES: &[Case] = &[
     case!(an_abandoned_grant_ends_with_its_ttl if expires),
+    case!(a_session_keeps_its_claims_until_it_is_closed if |c| c.liveness == Liveness::Session),
     case!(a_lock_that_nobody_renews_is_lost_by_its_deadline if expires),
     case!(a_ttl_out_of_range_is_refused_with_the_range),
     case!(a_lost_holders_name_stays_closed_for_its_lock_delay if |c| c.lock_delay && expires(c)),
@@ -30,6 +31,19 @@ async fn an_abandoned_grant_ends_with_its_ttl(world: World) {
     );
     assert_eq!(backend.release(&grant).await.unwrap(), Release::AlreadyLost);
     next.release().await.unwrap();
+}
+
+async fn a_session_keeps_its_claims_until_it_is_closed(world: World) {
+    let name = world.name("session");
+    let backend = world.backend().await;
+    let claim = world.claim(&name, Mode::Exclusive);
+    assert!(matches!(backend.try_acquire(&claim).await.unwrap(), Attempt::Granted(_)));
+    // Nobody extends the grant; the session is renewed on its own.
+    tokio::time::sleep(world.ttl() * 3).await;
+    assert_eq!(world.look(&name).await.expect("the session lives").holders.len(), 1);
+    backend.close().await;
+    drop(backend);
+    world.until_idle(&name).await;
 }
 
 async fn a_lock_that_nobody_renews_is_lost_by_its_deadline(world: World) {

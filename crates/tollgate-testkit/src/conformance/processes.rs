@@ -10,6 +10,7 @@ pub(super) const CASES: &[Case] = &[
     case!(a_killed_waiter_does_not_wedge_the_queue if reaches_processes),
     case!(a_holder_stopped_past_its_ttl_finds_its_guard_lost if expires),
     case!(the_lock_of_a_holder_stopped_past_its_ttl_goes_to_the_next if |c| expires(c) && reaches_processes(c)),
+    case!(a_waiter_stopped_past_its_ttl_is_not_in if |c| expires(c) && reaches_processes(c) && queues(c)),
     case!(a_stopped_holder_keeps_what_never_expires if |c| !expires(c) && reaches_processes(c)),
     case!(processes_lose_no_update if reaches_processes),
 ];
@@ -69,6 +70,27 @@ async fn the_lock_of_a_holder_stopped_past_its_ttl_goes_to_the_next(world: World
     assert_eq!(holder.fence().await, Reply::Lost);
     assert_eq!(holder.release().await, Reply::Lost);
     next.check().expect("the stale holder's release touched nobody else's lock");
+    assert_eq!(next.release().await.unwrap(), Release::Released);
+    let again = holder.acquire(&name, world.ttl()).await;
+    assert_eq!(holder.fence().await, Reply::Valid(again), "after a loss the client starts anew");
+    assert_eq!(holder.release().await, Reply::Done);
+}
+
+async fn a_waiter_stopped_past_its_ttl_is_not_in(world: World) {
+    let name = world.name("stopped");
+    let holder = world.locks().await.lock(&name).acquire().await.unwrap();
+    let mut waiter = Helper::start(&world).await;
+    waiter.ask_for(&name, world.ttl());
+    world.until(&name, 1, 1).await;
+    waiter.signal(Signal::STOP);
+    holder.release().await.unwrap();
+    let next = soon("the one behind is in", world.locks().await.lock(&name).acquire()).await.unwrap();
+    waiter.signal(Signal::CONT);
+    // It hears of a grant that is over by now, or of none.
+    if let Reply::Granted(_) = waiter.reply().await {
+        assert_eq!(waiter.fence().await, Reply::Lost);
+    }
+    next.check().unwrap();
     assert_eq!(next.release().await.unwrap(), Release::Released);
 }
 

@@ -1,5 +1,7 @@
 //! Unknown is not held: a reply that did not come leaves nothing behind.
 
+use tollgate_core::Deadline;
+
 use super::prelude::*;
 use crate::fault::{Faulty, Operation, Trouble};
 use crate::history::History;
@@ -72,13 +74,17 @@ async fn a_release_whose_reply_is_lost_is_repeated(world: World) {
 async fn the_same_claim_again_has_the_same_token(world: World) {
     let name = world.name("again");
     let backend = world.backend().await;
-    let claim = world.claim(&name, Mode::Exclusive);
+    let claim = tollgate_core::Claim { standalone: true, ..world.claim(&name, Mode::Exclusive) };
     let Attempt::Granted(first) = backend.try_acquire(&claim).await.unwrap() else {
         panic!("a free lock was busy")
     };
+    tokio::time::sleep(Duration::from_millis(30)).await;
     if let Attempt::Granted(again) = backend.try_acquire(&claim).await.unwrap() {
         assert_eq!(again.token, first.token, "one claim was granted twice");
         assert_eq!(again.owner, first.owner);
+        if let (Deadline::At(again), Deadline::At(first)) = (again.deadline, first.deadline) {
+            assert!(again <= first, "asking again made it live longer than the engine knows");
+        }
     }
     assert_eq!(world.look(&name).await.expect("the lock is held").holders.len(), 1);
     backend.withdraw(&claim).await.unwrap();
