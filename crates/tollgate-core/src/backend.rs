@@ -41,7 +41,7 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// - `Busy` means that nothing of the claim is left at the engine, not even a place in the queue.
     /// - The same claim tried again while it is held answers with the same token, and a deadline that counts
-    ///   from no later than the first send; a shared session's deadline counts from its last renewal.
+    ///   from no later than the first send (a shared session's: from its last renewal), or it fails.
     /// - The same claim tried again after it ended, or was withdrawn, is [`ErrorKind::Lost`](crate::ErrorKind).
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Attempt>>;
 
