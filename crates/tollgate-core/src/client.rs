@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tollgate_types::{LockName, Token};
 
+use crate::agenda::Agenda;
 use crate::backend::{Backend, BoxStream, Extension, Revocation};
 use crate::capabilities::{Adopt, Capabilities};
 use crate::clock::{BootClock, Clock};
@@ -16,7 +17,6 @@ use crate::grant::{Deadline, Grant};
 use crate::guarantees::Guarantee;
 use crate::guard::Guard;
 use crate::hold::Limits;
-use crate::keep::Agenda;
 use crate::keeper::Keeper;
 use crate::lock::LockRequest;
 use crate::set::SetRequest;

@@ -179,3 +179,69 @@ fn boot_id() -> &'static str {
         Err(_) => OwnerId::random().to_hex(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grant(deadline: Deadline) -> Grant {
+        let mut claim =
+            Claim::new(LockName::new("orders/42").unwrap(), Mode::Exclusive, Duration::from_secs(30));
+        claim.owner = OwnerId::from_bits(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
+        Grant::new(&claim, Token::new(42).unwrap(), deadline)
+    }
+
+    /// What version 1 looks like for ever, apart from this boot's id.
+    const GOLDEN: &str = include_str!("../golden/grants-v1.jsonl");
+
+    #[test]
+    fn grants_are_written_as_they_always_were() {
+        let mut shared =
+            grant(Deadline::At(Moment::from_nanos(123_456_789))).with_age(Some(Age(7))).with_handle("s-1");
+        shared.mode = Mode::Shared;
+        shared.standalone = true;
+        let mut permit = grant(Deadline::Unknown);
+        permit.mode = Mode::permit(5).unwrap();
+        let written: Vec<String> = [grant(Deadline::Never), shared, permit]
+            .iter()
+            .map(|grant| serde_json::to_string(grant).unwrap().replace(boot_id(), "BOOT"))
+            .collect();
+        assert_eq!(written.join("\n") + "\n", GOLDEN);
+    }
+
+    #[test]
+    fn grants_are_read_as_they_were_written() {
+        for line in GOLDEN.lines() {
+            let read: Grant = serde_json::from_str(&line.replace("BOOT", boot_id())).unwrap();
+            assert_eq!(serde_json::to_string(&read).unwrap().replace(boot_id(), "BOOT"), line);
+        }
+    }
+
+    #[test]
+    fn a_deadline_of_another_boot_says_nothing_here() {
+        let there = GOLDEN.lines().find(|line| line.contains("BOOT")).unwrap();
+        let read: Grant = serde_json::from_str(there).unwrap();
+        assert_eq!(read.deadline, Deadline::Unknown);
+    }
+
+    #[test]
+    fn another_version_is_refused_and_more_fields_are_not() {
+        let line = GOLDEN.lines().next().unwrap();
+        let newer = line.replace("\"tollgate_grant\":1", "\"tollgate_grant\":2");
+        let error = serde_json::from_str::<Grant>(&newer).unwrap_err().to_string();
+        assert!(error.contains("use a newer tollgate"), "{error}");
+        let more = line.replace("{\"tollgate_grant\"", "{\"later\":true,\"tollgate_grant\"");
+        assert!(serde_json::from_str::<Grant>(&more).is_ok());
+        assert!(serde_json::from_str::<Grant>("{}").is_err());
+    }
+
+    #[test]
+    fn the_margin_is_two_percent_and_five_milliseconds() {
+        let sent = Moment::from_nanos(1_000_000_000);
+        let Deadline::At(deadline) = Deadline::counted_from(sent, Duration::from_secs(10)) else {
+            panic!("it ends")
+        };
+        assert_eq!(deadline.since(sent), Duration::from_millis(9795));
+        assert_eq!(Deadline::counted_from(sent, Duration::from_millis(3)), Deadline::At(sent));
+    }
+}

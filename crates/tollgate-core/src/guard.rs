@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use tollgate_types::Moment;
 
+use crate::agenda::Slot;
 use crate::backend::{LossCause, Release};
 use crate::capabilities::Adopt;
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::grant::{Deadline, Grant};
 use crate::hold::{Hold, Limits};
-use crate::keep::{Slot, release_until_answered};
+use crate::keep::release_until_answered;
 use crate::lease::Lease;
 
 /// A held lock. It belongs to whoever has this value, not to a thread or a task, and is not re-entrant.

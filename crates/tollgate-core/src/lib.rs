@@ -3,6 +3,7 @@
 //! Read [`backend`] for the contract, `lock.rs` for how a lock is taken, `hold.rs` for what a guard
 //! believes and when it stops, and `keep.rs` for renewal.
 
+mod agenda;
 pub mod backend;
 pub mod capabilities;
 mod claim;

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use crate::claim::Claim;
 use crate::client::Client;
-use crate::keep::forgotten_after;
-use crate::wait::jittered;
+use crate::keep::{forgotten_after, until_answered};
 
 /// A claim that the engine may know of. Dropping it, at whatever await the caller gave up, withdraws it.
 pub(crate) struct Pending {
@@ -56,19 +55,10 @@ impl Drop for Pending {
 
 /// Repeats a withdrawal until the engine answers, or has forgotten the claim by itself.
 async fn withdraw_until_answered(client: Arc<Client>, claim: Claim) {
-    // A claim that waited may have been granted just before it was given up.
+    // Twice: a claim that waited may have been granted just before it was given up.
     let until = forgotten_after(&*client.backend, &*client.clock, claim.ttl * 2);
-    let mut pause = Duration::from_millis(20);
-    loop {
-        let try_until = until.min(client.clock.now() + claim.ttl / 3);
-        let answered = tokio::select! {
-            answer = client.backend.withdraw(&claim) => answer.is_ok(),
-            () = client.clock.sleep_until(try_until) => false,
-        };
-        if answered || client.clock.now() >= until {
-            return;
-        }
-        client.clock.sleep_until(client.clock.now() + jittered(pause)).await;
-        pause = (pause * 2).min(claim.ttl / 3);
-    }
+    until_answered(&*client.clock, until, claim.ttl, || {
+        Box::pin(async { client.backend.withdraw(&claim).await.is_ok() })
+    })
+    .await;
 }
