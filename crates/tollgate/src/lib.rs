@@ -39,3 +39,8 @@ pub use tollgate_core::{
 
 pub use tollgate_core::capabilities;
 pub use tollgate_core::guarantees;
+
+/// Compiles what README.md shows.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
