@@ -55,7 +55,7 @@ pub(crate) fn run(names: &[String]) -> Result<(), String> {
     println!("building the tests");
     // The command-line tests run the binary.
     must(&mut cargo(&["build", "--quiet", "-p", "tollgate-cli"]))?;
-    must(&mut cargo(&["test", "--quiet", "--workspace", "--lib", "--bins", "--tests", "--no-run"]))?;
+    must(&mut cargo(&["test", "--quiet", "--workspace", "--tests", "--no-run"]))?;
     let built = started.elapsed();
     let mut summary = vec![("building".to_owned(), built, Count::default())];
     let mut mutants = Vec::new();
@@ -71,13 +71,14 @@ pub(crate) fn run(names: &[String]) -> Result<(), String> {
         let count = run_part(part, &[], &mut mutants)?;
         summary.push((part.name.to_owned(), began.elapsed(), count));
     }
+    mutants.sort();
     print_mutants(&mutants);
     finish(&summary)
 }
 
 /// Runs one part, shows what it prints, and counts.
 pub(crate) fn run_part(part: &Part, flags: &[&str], mutants: &mut Vec<String>) -> Result<Count, String> {
-    let mut command = cargo(&["test", "--no-fail-fast", "--lib", "--bins", "--tests"]);
+    let mut command = cargo(&["test", "--no-fail-fast", "--tests"]);
     command.args(flags).args(part.packages.iter().flat_map(|package| ["-p", package]));
     let mut child = command.stdout(Stdio::piped()).spawn().map_err(|error| format!("cargo test: {error}"))?;
     let mut count = Count::default();
