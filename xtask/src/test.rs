@@ -68,7 +68,7 @@ pub(crate) fn run(names: &[String]) -> Result<(), String> {
             started.elapsed().as_secs_f64()
         );
         let began = Instant::now();
-        let count = run_part(part, &[], &mut mutants)?;
+        let count = run_part(part, &[], &[], &mut mutants)?;
         summary.push((part.name.to_owned(), began.elapsed(), count));
     }
     mutants.sort();
@@ -77,8 +77,14 @@ pub(crate) fn run(names: &[String]) -> Result<(), String> {
 }
 
 /// Runs one part, shows what it prints, and counts.
-pub(crate) fn run_part(part: &Part, flags: &[&str], mutants: &mut Vec<String>) -> Result<Count, String> {
+pub(crate) fn run_part(
+    part: &Part,
+    flags: &[&str],
+    environment: &[(&str, &str)],
+    mutants: &mut Vec<String>,
+) -> Result<Count, String> {
     let mut command = cargo(&["test", "--no-fail-fast", "--tests"]);
+    command.envs(environment.iter().copied());
     command.args(flags).args(part.packages.iter().flat_map(|package| ["-p", package]));
     let mut child = command.stdout(Stdio::piped()).spawn().map_err(|error| format!("cargo test: {error}"))?;
     let mut count = Count::default();

@@ -1,6 +1,7 @@
 //! What clients observed, checked against the fenced mutex: an acquire is legal only with no incompatible
 //! owner and with a larger token than every grant before it.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -128,47 +129,65 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Finds a violation, if there is one.
+/// Finds a violation, if there is one. Takes n log n steps, so that a million grants can be checked.
 pub fn check(passages: &[Passage]) -> Result<(), Violation> {
-    for (index, one) in passages.iter().enumerate() {
-        for other in &passages[index + 1..] {
-            if one.name == other.name {
-                check_pair(one, other)?;
-            }
-        }
+    let mut by_name: HashMap<&LockName, Vec<&Passage>> = HashMap::new();
+    for passage in passages {
+        by_name.entry(&passage.name).or_default().push(passage);
     }
-    check_permits(passages)
-}
-
-fn check_pair(one: &Passage, other: &Passage) -> Result<(), Violation> {
-    let pair = || Box::new([one.clone(), other.clone()]);
-    if one.token == other.token {
-        return Err(Violation::SameToken(pair()));
-    }
-    let (first, second) = if one.granted <= other.granted { (one, other) } else { (other, one) };
-    if first.granted < second.asked && first.token > second.token {
-        return Err(Violation::TokensWentBack(pair()));
-    }
-    let together = one.granted < other.until && other.granted < one.until;
-    if together && !second.mode.joins([first.mode]) {
-        return Err(Violation::Overlap(pair()));
+    for mut passages in by_name.into_values() {
+        passages.sort_by_key(|passage| passage.token);
+        check_unique(&passages)?;
+        passages.sort_by_key(|passage| passage.granted);
+        check_order(&passages)?;
+        check_overlap(&passages)?;
     }
     Ok(())
 }
 
-/// No moment at which more permits of a name were out than there are.
-fn check_permits(passages: &[Passage]) -> Result<(), Violation> {
-    for last in passages {
-        let inside = passages.iter().filter(|other| {
-            other.name == last.name
-                && other.mode == last.mode
-                && other.granted <= last.granted
-                && last.granted < other.until
-        });
-        let inside: Vec<_> = inside.collect();
-        if inside.len() > last.mode.capacity() as usize {
-            return Err(Violation::Overlap(Box::new([inside[0].clone(), last.clone()])));
+fn pair(one: &Passage, other: &Passage) -> Box<[Passage; 2]> {
+    Box::new([one.clone(), other.clone()])
+}
+
+/// Sorted by token.
+fn check_unique(passages: &[&Passage]) -> Result<(), Violation> {
+    match passages.windows(2).find(|two| two[0].token == two[1].token) {
+        Some(two) => Err(Violation::SameToken(pair(two[0], two[1]))),
+        None => Ok(()),
+    }
+}
+
+/// Sorted by grant: nobody has a smaller token than somebody who was in before it asked.
+fn check_order(passages: &[&Passage]) -> Result<(), Violation> {
+    let mut by_asking = passages.to_vec();
+    by_asking.sort_by_key(|passage| passage.asked);
+    let mut granted = passages.iter();
+    let mut largest: Option<&Passage> = None;
+    for later in by_asking {
+        while let Some(earlier) = granted.as_slice().first().filter(|earlier| earlier.granted < later.asked) {
+            largest =
+                Some(largest.map_or(
+                    *earlier,
+                    |largest| if earlier.token > largest.token { earlier } else { largest },
+                ));
+            granted.next();
         }
+        if let Some(largest) = largest.filter(|largest| largest.token > later.token) {
+            return Err(Violation::TokensWentBack(pair(largest, later)));
+        }
+    }
+    Ok(())
+}
+
+/// Sorted by grant: whoever comes in is compatible with everybody who is still in.
+fn check_overlap(passages: &[&Passage]) -> Result<(), Violation> {
+    let mut inside: Vec<&Passage> = Vec::new();
+    for next in passages {
+        inside.retain(|earlier| earlier.until > next.granted);
+        if !next.mode.joins(inside.iter().map(|earlier| earlier.mode)) {
+            return Err(Violation::Overlap(pair(inside[0], next)));
+        }
+        inside.push(next);
     }
     Ok(())
 }

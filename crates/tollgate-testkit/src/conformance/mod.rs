@@ -32,6 +32,7 @@ use tollgate_core::Capabilities;
 
 use crate::expected;
 use crate::helper;
+use crate::scale::{is_soak, raise_file_limit};
 use crate::subject::{Subject, World};
 
 /// One thing a backend must do.
@@ -61,7 +62,9 @@ macro_rules! case {
 pub(crate) use case;
 
 /// How long a case may take before it counts as hanging.
-const CASE_LIMIT: Duration = Duration::from_secs(90);
+fn case_limit() -> Duration {
+    if is_soak() { Duration::from_secs(3600) } else { Duration::from_secs(90) }
+}
 
 /// All cases.
 pub fn cases() -> Vec<Case> {
@@ -122,6 +125,7 @@ pub fn main(subjects: Vec<Arc<dyn Subject>>) -> ! {
     if let Some(code) = helper::run_if_asked(&subjects) {
         std::process::exit(code);
     }
+    raise_file_limit();
     let arguments = Arguments::from_args();
     let several = subjects.len() > 1;
     let mut trials = Vec::new();
@@ -136,7 +140,7 @@ pub fn main(subjects: Vec<Arc<dyn Subject>>) -> ! {
         for case in cases() {
             let subject = subject.clone();
             let trial = Trial::test(format!("{prefix}{}", case.name), move || {
-                run(case, subject, CASE_LIMIT).map_err(Failed::from)
+                run(case, subject, case_limit()).map_err(Failed::from)
             });
             // What is not applicable is printed as ignored, never as passed.
             trials.push(trial.with_ignored_flag(!(case.applies)(&capabilities)));

@@ -10,6 +10,7 @@ pub(crate) use tollgate_core::{
 };
 
 pub(crate) use super::{Case, case};
+pub(crate) use crate::scale::scale;
 pub(crate) use crate::subject::{PATIENCE, World, eventually};
 
 /// Whether grants end by themselves.

@@ -24,12 +24,14 @@ async fn a_lost_reply_is_never_held_and_leaves_nothing_behind(world: World) {
         let backend = Faulty::new(world.backend().await);
         let locks = world.wrap(backend.clone());
         let name = world.name(&format!("{trouble:?}"));
-        backend.next(Operation::TryAcquire, trouble);
-        expect_kind(locks.lock(&name).ttl(LONG).try_acquire().await, ErrorKind::Indeterminate);
-        world.until_idle(&name).await;
-        backend.next(Operation::Acquire, trouble);
-        expect_kind(locks.lock(&name).ttl(LONG).acquire().await, ErrorKind::Indeterminate);
-        world.until_idle(&name).await;
+        for _ in 0..scale(1, 1000) {
+            backend.next(Operation::TryAcquire, trouble);
+            expect_kind(locks.lock(&name).ttl(LONG).try_acquire().await, ErrorKind::Indeterminate);
+            world.until_idle(&name).await;
+            backend.next(Operation::Acquire, trouble);
+            expect_kind(locks.lock(&name).ttl(LONG).acquire().await, ErrorKind::Indeterminate);
+            world.until_idle(&name).await;
+        }
     }
 }
 
@@ -114,8 +116,8 @@ async fn a_withdrawn_claim_is_never_granted(world: World) {
 }
 
 async fn seeded_faults_break_no_promise(world: World) {
-    for seed in [1, 2, 3] {
-        one_seed(&world, seed).await;
+    for seed in 1..=scale(3, 100) {
+        one_seed(&world, seed as u64).await;
     }
 }
 
