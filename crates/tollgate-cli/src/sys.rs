@@ -130,9 +130,12 @@ impl Terminal {
         (foreground.as_raw_pid() == home).then_some(Self { descriptor, home })
     }
 
-    /// Puts `group` in the foreground.
+    /// Puts `group` in the foreground, if the job it belongs to is there: after `bg` it is not.
     pub(crate) fn give_to(&self, group: Pid) {
-        to_foreground(self.descriptor.as_raw_fd(), group.as_raw_pid());
+        let foreground = rustix::termios::tcgetpgrp(&self.descriptor);
+        if foreground.is_ok_and(|foreground| foreground.as_raw_pid() == self.home) {
+            to_foreground(self.descriptor.as_raw_fd(), group.as_raw_pid());
+        }
     }
 
     /// Puts the job it came from back in the foreground.

@@ -23,7 +23,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit> {
         Taken::Held(guards) => guards,
         Taken::Busy => return Ok(busy(&locks, &args).await),
         Taken::Signalled(signal) => {
-            locks.close().await;
+            close(&locks).await;
             return Ok(Exit::of_signal(signal));
         }
     };
@@ -35,8 +35,14 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit> {
         tell::note(&format!("{error}; the engine frees it when the ttl is over"));
     }
     let already_lost = matches!(release, Ok(tollgate::Release::AlreadyLost));
-    locks.close().await;
+    close(&locks).await;
     Ok(exit(&args, ended?, lost || already_lost))
+}
+
+/// Finishes what is under way in the background, but does not wait for ever for an engine that is gone.
+async fn close(locks: &Locks) {
+    const PATIENCE: Duration = Duration::from_secs(5);
+    let _ = tokio::time::timeout(PATIENCE, locks.close()).await;
 }
 
 /// What trying to take the locks came to.
