@@ -6,7 +6,7 @@ use tollgate::Result;
 use crate::args::LsArgs;
 use crate::connect::connect;
 use crate::exit::Exit;
-use crate::show;
+use crate::{show, tell};
 
 pub(crate) async fn run(args: LsArgs) -> Result<Exit> {
     let locks = connect(&args.url.url).await?;
@@ -18,11 +18,11 @@ pub(crate) async fn run(args: LsArgs) -> Result<Exit> {
     drop(list);
     found.sort_by(|a, b| a.name.cmp(&b.name));
     if args.json {
-        anstream::println!("{}", serde_json::to_string_pretty(&found).unwrap_or_default());
+        tell::answer(&format!("{}\n", serde_json::to_string_pretty(&found).unwrap_or_default()))?;
         return Ok(Exit::OK);
     }
     if found.is_empty() {
-        crate::tell::note_on_terminal("no lock is held or waited for");
+        tell::note_on_terminal("no lock is held or waited for");
         return Ok(Exit::OK);
     }
     let mut rows = vec![["NAME", "HELD BY", "TOKEN", "SINCE", "WAITING"].map(str::to_owned).to_vec()];
@@ -41,6 +41,6 @@ pub(crate) async fn run(args: LsArgs) -> Result<Exit> {
             ]);
         }
     }
-    anstream::print!("{}", show::columns(&rows));
+    tell::answer(&show::columns(&rows))?;
     Ok(Exit::OK)
 }

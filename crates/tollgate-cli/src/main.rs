@@ -12,6 +12,7 @@ mod run;
 mod show;
 mod sys;
 mod tell;
+mod terminal;
 
 use args::{Cli, Command};
 use clap::Parser;

@@ -3,12 +3,14 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
+
+use crate::terminal::Terminal;
 
 /// Takes over the socket that the parent left open at `descriptor`, and closes it for children.
 pub(crate) fn adopt_socket(descriptor: RawFd) -> io::Result<UnixStream> {
@@ -25,11 +27,13 @@ pub(crate) struct Signals {
     pub(crate) descriptor: OwnedFd,
     /// What was blocked before.
     before: libc::sigset_t,
+    /// Whether SIGCHLD was ignored before.
+    ignored_children: bool,
 }
 
 impl Signals {
     /// Takes all signals. Dispositions stay as they were, so that a command started later finds them as
-    /// `tollgate run` did.
+    /// `tollgate run` did; but an ignored SIGCHLD would never come, so that one is restored for the command.
     pub(crate) fn take() -> io::Result<Self> {
         let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
         // SAFETY: both are valid places for a set; `all` is filled before it is read, and `before` is filled
@@ -39,11 +43,13 @@ impl Signals {
             if libc::sigprocmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr()) < 0 {
                 return Err(io::Error::last_os_error());
             }
+            let ignored_children = libc::signal(libc::SIGCHLD, libc::SIG_DFL) == libc::SIG_IGN;
             let descriptor = libc::signalfd(-1, all.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
             if descriptor < 0 {
                 return Err(io::Error::last_os_error());
             }
-            Ok(Self { descriptor: OwnedFd::from_raw_fd(descriptor), before: before.assume_init() })
+            let descriptor = OwnedFd::from_raw_fd(descriptor);
+            Ok(Self { descriptor, before: before.assume_init(), ignored_children })
         }
     }
 
@@ -79,8 +85,9 @@ pub(crate) fn spawn_in_own_group(
     terminal: Option<&Terminal>,
 ) -> io::Result<Child> {
     let (parent, before) = (rustix::process::getpid(), signals.before);
-    let terminal = terminal.map(|terminal| terminal.descriptor.as_raw_fd());
-    // SAFETY: only prctl, getppid, getpid, tcsetpgrp and sigprocmask run between fork and exec, all
+    let ignores_children = signals.ignored_children;
+    let terminal = terminal.map(Terminal::as_raw_fd);
+    // SAFETY: only prctl, getppid, getpid, tcsetpgrp, signal and sigprocmask run between fork and exec, all
     // async-signal-safe; this process has one thread.
     unsafe {
         command.pre_exec(move || {
@@ -94,6 +101,9 @@ pub(crate) fn spawn_in_own_group(
             }
             // The mask is inherited; without this the command would never hear a signal.
             libc::sigprocmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+            if ignores_children {
+                libc::signal(libc::SIGCHLD, libc::SIG_IGN);
+            }
             Ok(())
         });
     }
@@ -102,7 +112,7 @@ pub(crate) fn spawn_in_own_group(
 
 /// Makes `group` the terminal's foreground. A process in the background may do that only while SIGTTOU is
 /// blocked.
-fn to_foreground(terminal: RawFd, group: libc::pid_t) {
+pub(crate) fn to_foreground(terminal: RawFd, group: libc::pid_t) {
     // SAFETY: the sets are valid places, filled before use; tcsetpgrp of any descriptor is at worst an error.
     unsafe {
         let (mut set, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
@@ -114,32 +124,9 @@ fn to_foreground(terminal: RawFd, group: libc::pid_t) {
     }
 }
 
-/// The controlling terminal, while the job of `home` is in its foreground.
-#[derive(Debug)]
-pub(crate) struct Terminal {
-    descriptor: OwnedFd,
-    home: i32,
-}
-
-impl Terminal {
-    /// The terminal, if there is one and `home` is its foreground group: a job in the background stays there.
-    pub(crate) fn if_in_foreground(home: i32) -> Option<Self> {
-        let file = std::fs::OpenOptions::new().read(true).write(true).open("/dev/tty").ok()?;
-        let descriptor = OwnedFd::from(file);
-        let foreground = rustix::termios::tcgetpgrp(&descriptor).ok()?;
-        (foreground.as_raw_pid() == home).then_some(Self { descriptor, home })
-    }
-
-    /// Puts `group` in the foreground, if the job it belongs to is there: after `bg` it is not.
-    pub(crate) fn give_to(&self, group: Pid) {
-        let foreground = rustix::termios::tcgetpgrp(&self.descriptor);
-        if foreground.is_ok_and(|foreground| foreground.as_raw_pid() == self.home) {
-            to_foreground(self.descriptor.as_raw_fd(), group.as_raw_pid());
-        }
-    }
-
-    /// Puts the job it came from back in the foreground.
-    pub(crate) fn give_back(&self) {
-        to_foreground(self.descriptor.as_raw_fd(), self.home);
-    }
+/// Ends this process and the rest of its job as Ctrl-C would have done, had the job been in the foreground.
+pub(crate) fn interrupt_job() {
+    // SAFETY: the default action of a signal touches nothing of ours.
+    unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
+    let _ = rustix::process::kill_current_process_group(Signal::INT);
 }

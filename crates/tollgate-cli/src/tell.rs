@@ -1,23 +1,45 @@
-//! Sentences for people, on stderr, coloured only on a terminal.
+//! Sentences for people, on stderr, coloured only on a terminal; and answers, on stdout.
+
+use std::io::{ErrorKind as IoErrorKind, Write};
 
 use anstyle::{AnsiColor, Style};
+use tollgate::{Error, ErrorKind, Result};
 
 const ERROR: Style = AnsiColor::Red.on_default().bold();
 const NOTE: Style = AnsiColor::Cyan.on_default();
 
 /// Something went wrong.
 pub(crate) fn error(text: &str) {
-    anstream::eprintln!("tollgate: {ERROR}error:{ERROR:#} {text}");
+    say(&format!("tollgate: {ERROR}error:{ERROR:#} {text}\n"));
 }
 
 /// Something a person at the terminal wants to know.
 pub(crate) fn note(text: &str) {
-    anstream::eprintln!("tollgate: {NOTE}{text}{NOTE:#}");
+    say(&format!("tollgate: {NOTE}{text}{NOTE:#}\n"));
 }
 
 /// Like [`note`], but only if somebody sits there.
 pub(crate) fn note_on_terminal(text: &str) {
     if std::io::IsTerminal::is_terminal(&std::io::stderr()) {
         note(text);
+    }
+}
+
+/// In one piece, so that processes that share a log do not garble it. If nobody can be told, the work goes on.
+fn say(text: &str) {
+    let choice = anstream::AutoStream::choice(&std::io::stderr());
+    let plain = || anstream::adapter::strip_str(text).to_string();
+    let text = if choice == anstream::ColorChoice::Never { plain() } else { text.to_owned() };
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+/// Writes an answer to stdout. A reader that has gone away has read enough.
+pub(crate) fn answer(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != IoErrorKind::BrokenPipe => {
+            Err(Error::new(ErrorKind::Unavailable, "the answer cannot be written").caused_by(error))
+        }
+        _ => Ok(()),
     }
 }

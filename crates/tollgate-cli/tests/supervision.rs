@@ -118,6 +118,16 @@ fn max_hold_asks_first_unless_told_otherwise() {
     let ignored =
         ["run", "--max-hold", "100ms", "--on-lost", "ignore", "x", "--", "sh", "-c", "sleep 1; exit 3"];
     assert_eq!(sandbox.start(&ignored).code(), 3);
+    let ignored = ["run", "--max-hold", "100ms", "--on-lost", "ignore", "x", "--", "sleep", "1"];
+    let mut outlived = sandbox.start(&ignored);
+    assert_eq!(outlived.code(), 76);
+    assert!(outlived.stderr().contains("max-hold"));
+}
+
+#[test]
+fn a_short_max_hold_leaves_most_of_it_to_the_command() {
+    let sandbox = Sandbox::new();
+    assert_eq!(sandbox.start(&["run", "--max-hold", "3s", "x", "--", "sleep", "1"]).code(), 0);
 }
 
 #[test]

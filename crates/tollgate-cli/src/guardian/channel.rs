@@ -10,6 +10,9 @@ use super::sentence::{Terms, Why};
 /// Names the descriptor of the socket in the guardian's environment; that it is there makes it a guardian.
 pub(crate) const ENV: &str = "TOLLGATE_GUARDIAN";
 
+/// What the guardian calls itself, so that people who look at processes know it.
+pub(crate) const ARG0: &str = "tollgate-guardian";
+
 /// From `run`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Order {
@@ -34,6 +37,8 @@ pub(crate) enum Order {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum News {
     Started,
+    /// It knows the deadline: it is alive.
+    Heard,
     /// The command could not be started; what the operating system said.
     NotStarted(i32),
     /// It was stopped by this signal.

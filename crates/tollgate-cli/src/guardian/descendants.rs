@@ -1,29 +1,31 @@
 //! Everything a process started, and everything that started: found in /proc, ended without mercy.
 //!
-//! The process at the root is a subreaper, so that descendants whose parents died stay below it, whatever
-//! sessions and groups they made for themselves.
+//! The process at the root is a subreaper, so that descendants whose parents died become its children,
+//! whatever sessions and groups they made for themselves. Whether anybody is left is not decided here but by
+//! `wait`: a process without children has no descendants.
 
 use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal};
 
-/// Sends `signal` to every living descendant of `root`.
+/// How long killing goes on without a look at anything else.
+const ROUND: Duration = Duration::from_millis(100);
+
+/// Sends `signal` to every descendant of `root`.
 pub(crate) fn signal_all(root: Pid, signal: Signal) {
-    for pid in find(root) {
-        // Through a descriptor: the number may have been given to a stranger since we looked, but not
-        // between opening the descriptor and looking again.
-        if let Ok(process) = pidfd_open(pid, PidfdFlags::empty())
-            && find(root).contains(&pid)
-        {
-            // It may be gone by now, which is as good.
-            let _ = pidfd_send_signal(process, signal);
-        }
-    }
+    signal_unseen(root, signal, &mut HashSet::new());
+}
+
+/// Kills every descendant of `root` and whoever is born meanwhile, until nobody new is found. To be repeated
+/// until `wait` says that nobody is left.
+pub(crate) fn kill_all(root: Pid) {
+    let until = Instant::now() + ROUND;
+    let mut seen = HashSet::new();
+    while signal_unseen(root, Signal::KILL, &mut seen) && Instant::now() < until {}
 }
 
 /// Collects children that have ended. Tells whether any is left.
-///
-/// No child left means no descendant left: an orphan becomes a child of the subreaper.
 pub(crate) fn reap() -> bool {
     loop {
         match rustix::process::wait(WaitOptions::NOHANG) {
@@ -34,43 +36,97 @@ pub(crate) fn reap() -> bool {
     }
 }
 
-fn find(root: Pid) -> Vec<Pid> {
-    let parents = parents();
-    let mut below = HashSet::from([root.as_raw_pid()]);
-    // A child may be listed before its parent, so until nothing is found any more.
-    loop {
-        let found: Vec<i32> = parents
-            .iter()
-            .filter(|(pid, parent)| below.contains(parent) && !below.contains(pid))
-            .map(|(pid, _)| *pid)
-            .collect();
-        if found.is_empty() {
-            break;
+/// Signals whoever of the descendants is not in `seen` yet; tells whether there was anybody.
+///
+/// Zombies are signalled too: a process whose first thread has ended looks like one while others run.
+fn signal_unseen(root: Pid, signal: Signal, seen: &mut HashSet<i32>) -> bool {
+    let tree = Tree::look();
+    let mut open = vec![root.as_raw_pid()];
+    let mut visited = HashSet::new();
+    let mut found = false;
+    while let Some(parent) = open.pop() {
+        if !visited.insert(parent) {
+            continue;
         }
-        below.extend(found);
+        for child in tree.children(parent) {
+            open.push(child);
+            if seen.insert(child) {
+                found = true;
+                signal_child(child, parent, root, signal);
+            }
+        }
     }
-    below.remove(&root.as_raw_pid());
-    below.into_iter().filter_map(Pid::from_raw).collect()
+    found
 }
 
-/// Every living process and its parent.
-fn parents() -> HashMap<i32, i32> {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return HashMap::new() };
-    entries
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .filter_map(|pid: i32| {
-            Some((pid, parent(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?))
-        })
-        .collect()
+/// Signals `pid` through a descriptor, if the process behind it is still a child of `parent`, or of `root`
+/// because the parent has died: the number may have been given to a stranger since we looked.
+fn signal_child(pid: i32, parent: i32, root: Pid, signal: Signal) {
+    let Some(process) = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else {
+        return;
+    };
+    let now = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok().and_then(|stat| parent_in(&stat));
+    if now.is_some_and(|now| now == parent || now == root.as_raw_pid()) {
+        // It may be gone by now, which is as good.
+        let _ = pidfd_send_signal(process, signal);
+    }
 }
 
-/// The parent in a line of /proc/PID/stat, unless the process has ended already. The command's name comes
-/// before it, in parentheses, and may contain anything.
-fn parent(stat: &str) -> Option<i32> {
-    let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace();
-    let state = fields.next()?;
-    let parent = fields.next()?.parse().ok()?;
-    (state != "Z" && state != "X").then_some(parent)
+/// Who is whose child.
+enum Tree {
+    /// The kernel lists a process's children: asked only for those that matter.
+    Listed,
+    /// It does not, so everybody was asked for their parent.
+    Parents(HashMap<i32, Vec<i32>>),
+}
+
+impl Tree {
+    fn look() -> Self {
+        if std::fs::exists("/proc/self/task").unwrap_or(false)
+            && std::fs::exists(own_children()).unwrap_or(false)
+        {
+            return Self::Listed;
+        }
+        let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
+        for pid in numbers_in("/proc") {
+            if let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat"))
+                && let Some(parent) = parent_in(&stat)
+            {
+                children.entry(parent).or_default().push(pid);
+            }
+        }
+        Self::Parents(children)
+    }
+
+    fn children(&self, parent: i32) -> Vec<i32> {
+        match self {
+            Self::Parents(children) => children.get(&parent).cloned().unwrap_or_default(),
+            Self::Listed => numbers_in(&format!("/proc/{parent}/task"))
+                .filter_map(|thread| {
+                    std::fs::read_to_string(format!("/proc/{parent}/task/{thread}/children")).ok()
+                })
+                .flat_map(|children| {
+                    children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()
+                })
+                .collect(),
+        }
+    }
+}
+
+fn own_children() -> String {
+    let pid = std::process::id();
+    format!("/proc/{pid}/task/{pid}/children")
+}
+
+fn numbers_in(folder: &str) -> impl Iterator<Item = i32> + use<> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten();
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+}
+
+/// The parent in a line of /proc/PID/stat. The command's name comes before it, in parentheses, and may
+/// contain anything.
+fn parent_in(stat: &str) -> Option<i32> {
+    stat[stat.rfind(')')? + 1..].split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -79,23 +135,28 @@ mod tests {
 
     #[test]
     fn the_parent_is_found_behind_any_name() {
-        assert_eq!(parent("17 (sh) S 4 17 17 0"), Some(4));
-        assert_eq!(parent("17 (a) b) (c d) R 5 17 17 0"), Some(5));
-        assert_eq!(parent("17 (sh) Z 4 17 17 0"), None);
-        assert_eq!(parent("nonsense"), None);
+        assert_eq!(parent_in("17 (sh) S 4 17 17 0"), Some(4));
+        assert_eq!(parent_in("17 (a) b) (c d) R 5 17 17 0"), Some(5));
+        assert_eq!(parent_in("17 (sh) Z 4 17 17 0"), Some(4));
+        assert_eq!(parent_in("nonsense"), None);
     }
 
     #[test]
-    fn grandchildren_are_found() {
+    fn both_ways_of_looking_find_grandchildren() {
         let mut child = std::process::Command::new("sh").args(["-c", "sleep 60 & wait"]).spawn().unwrap();
-        let root = Pid::from_raw(std::process::id().try_into().unwrap()).unwrap();
-        let started = std::time::Instant::now();
-        while find(Pid::from_child(&child)).is_empty() {
+        let root = Pid::from_child(&child);
+        let started = Instant::now();
+        while Tree::look().children(root.as_raw_pid()).is_empty() {
             assert!(started.elapsed().as_secs() < 10, "the grandchild was never found");
         }
-        assert!(find(root).contains(&Pid::from_child(&child)));
-        signal_all(Pid::from_child(&child), Signal::KILL);
-        child.kill().unwrap();
-        child.wait().unwrap();
+        let mut parents: HashMap<i32, Vec<i32>> = HashMap::new();
+        for pid in numbers_in("/proc") {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            parent_in(&stat).into_iter().for_each(|parent| parents.entry(parent).or_default().push(pid));
+        }
+        let root_pid = root.as_raw_pid();
+        assert_eq!(Tree::Parents(parents).children(root_pid), Tree::look().children(root_pid));
+        kill_all(root);
+        assert!(!child.wait().unwrap().success() || Tree::look().children(root_pid).is_empty());
     }
 }

@@ -10,6 +10,6 @@ pub(crate) mod descendants;
 mod sentence;
 mod watch;
 
-pub(crate) use channel::{ENV, News, Order};
+pub(crate) use channel::{ARG0, ENV, News, Order};
 pub(crate) use sentence::{Terms, Why};
 pub(crate) use watch::run_if_asked;

@@ -23,11 +23,11 @@ impl Terms {
     const MOST_GRACE: Duration = Duration::from_secs(5);
     const MOST_LEAD: Duration = Duration::from_millis(100);
 
-    /// For a lock with this ttl.
-    pub(crate) fn new(ttl: Duration, ask_first: bool, enforced: bool, kill_after: Duration) -> Self {
+    /// For a lock that is held for `time` at a stretch: its ttl, or all that it may be held.
+    pub(crate) fn new(time: Duration, ask_first: bool, enforced: bool, kill_after: Duration) -> Self {
         Self {
-            grace: ask_first.then(|| (ttl / 4).min(Self::MOST_GRACE)),
-            lead: (ttl / 20).min(Self::MOST_LEAD),
+            grace: ask_first.then(|| (time / 4).min(Self::MOST_GRACE)),
+            lead: (time / 20).min(Self::MOST_LEAD),
             enforced,
             kill_after,
         }
@@ -55,8 +55,10 @@ pub(crate) enum Why {
 #[derive(Debug, Clone)]
 pub(super) struct Sentence {
     terms: Terms,
-    ask_at: Moment,
-    kill_at: Moment,
+    /// When the lock must be expected to be gone, unless it is renewed.
+    deadline: Moment,
+    /// When the lock was lost for good: no renewal helps any more.
+    lost: Option<Moment>,
     /// When it has had enough time after a SIGTERM.
     heed_by: Moment,
     asked: bool,
@@ -64,28 +66,19 @@ pub(super) struct Sentence {
 
 impl Sentence {
     pub(super) fn new(terms: Terms, deadline: Option<Moment>) -> Self {
-        let never = Moment::MAX;
-        let mut sentence = Self { terms, ask_at: never, kill_at: never, heed_by: never, asked: false };
-        sentence.set_deadline(deadline);
-        sentence
+        let deadline = deadline.unwrap_or(Moment::MAX);
+        Self { terms, deadline, lost: None, heed_by: Moment::MAX, asked: false }
     }
 
-    /// The lock is held until `deadline`.
-    pub(super) fn set_deadline(&mut self, deadline: Option<Moment>) {
-        let deadline = deadline.filter(|_| self.terms.enforced).unwrap_or(Moment::MAX);
-        self.kill_at = if deadline == Moment::MAX { deadline } else { deadline - self.terms.lead };
-        self.ask_at = match self.terms.grace {
-            Some(grace) if deadline != Moment::MAX => deadline - grace,
-            _ => Moment::MAX,
-        };
+    /// The lock is held until `deadline`. Whoever was asked to end because of an earlier one is asked again.
+    pub(super) fn set_deadline(&mut self, deadline: Option<Moment>, now: Moment) {
+        self.deadline = deadline.unwrap_or(Moment::MAX);
+        self.asked &= now >= self.ask_at();
     }
 
     /// The lock is lost already: now, or after the grace but not after the deadline.
     pub(super) fn lock_lost(&mut self, now: Moment) {
-        if self.terms.enforced {
-            self.ask_at = now;
-            self.kill_at = self.kill_at.min(now + self.terms.grace.unwrap_or_default());
-        }
+        self.lost.get_or_insert(now);
     }
 
     /// A SIGTERM was passed on to the command.
@@ -95,13 +88,13 @@ impl Sentence {
 
     /// What is to be done now; asking is due once.
     pub(super) fn due(&mut self, now: Moment) -> Due {
-        if now >= self.kill_at {
+        if now >= self.kill_at() {
             return Due::Kill(Why::Lock);
         }
         if now >= self.heed_by {
             return Due::Kill(Why::Term);
         }
-        if now >= self.ask_at && !self.asked {
+        if now >= self.ask_at() && !self.asked {
             self.asked = true;
             return Due::Ask(Why::Lock);
         }
@@ -110,8 +103,23 @@ impl Sentence {
 
     /// When to look again.
     pub(super) fn next(&self) -> Moment {
-        let kill_at = self.kill_at.min(self.heed_by);
-        if self.asked { kill_at } else { self.ask_at.min(kill_at) }
+        let kill_at = self.kill_at().min(self.heed_by);
+        if self.asked { kill_at } else { self.ask_at().min(kill_at) }
+    }
+
+    fn ask_at(&self) -> Moment {
+        let Some(grace) = self.terms.grace.filter(|_| self.terms.enforced) else { return Moment::MAX };
+        let by_deadline = if self.deadline == Moment::MAX { Moment::MAX } else { self.deadline - grace };
+        self.lost.map_or(by_deadline, |lost| lost.min(by_deadline))
+    }
+
+    fn kill_at(&self) -> Moment {
+        if !self.terms.enforced {
+            return Moment::MAX;
+        }
+        let by_deadline =
+            if self.deadline == Moment::MAX { Moment::MAX } else { self.deadline - self.terms.lead };
+        self.lost.map_or(by_deadline, |lost| (lost + self.terms.grace.unwrap_or_default()).min(by_deadline))
     }
 }
 
@@ -125,9 +133,13 @@ mod tests {
         Moment::ZERO + SECOND * u32::try_from(seconds).unwrap()
     }
 
+    fn sentence(time: u32, ask_first: bool, enforced: bool, deadline: Option<u64>) -> Sentence {
+        Sentence::new(Terms::new(SECOND * time, ask_first, enforced, SECOND * 10), deadline.map(at))
+    }
+
     #[test]
     fn a_command_is_asked_before_the_deadline_and_killed_by_it() {
-        let mut sentence = Sentence::new(Terms::new(SECOND * 30, true, true, SECOND * 10), Some(at(100)));
+        let mut sentence = sentence(30, true, true, Some(100));
         assert_eq!(sentence.due(at(94)), Due::Nothing);
         assert_eq!(sentence.due(at(95)), Due::Ask(Why::Lock));
         assert_eq!(sentence.due(at(96)), Due::Nothing, "it is asked once");
@@ -136,26 +148,44 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_moves_the_sentence() {
-        let mut sentence = Sentence::new(Terms::new(SECOND * 4, true, true, SECOND * 10), Some(at(100)));
-        sentence.set_deadline(Some(at(200)));
+    fn a_renewal_moves_the_sentence_and_the_next_one_asks_again() {
+        let mut sentence = sentence(4, true, true, Some(100));
+        assert_eq!(sentence.due(at(99)), Due::Ask(Why::Lock));
+        sentence.set_deadline(Some(at(200)), at(99));
         assert_eq!(sentence.due(at(198)), Due::Nothing);
         assert_eq!(sentence.due(at(199)), Due::Ask(Why::Lock));
-        sentence.set_deadline(None);
+        sentence.set_deadline(None, at(199));
         assert_eq!(sentence.due(at(1000)), Due::Nothing);
     }
 
     #[test]
     fn a_lost_lock_leaves_the_grace_but_never_more_than_the_deadline() {
-        let mut sentence = Sentence::new(Terms::new(SECOND * 40, true, true, SECOND * 10), Some(at(100)));
+        let mut lost = sentence(40, true, true, Some(100));
+        lost.lock_lost(at(50));
+        assert_eq!(lost.due(at(50)), Due::Ask(Why::Lock));
+        assert_eq!(lost.due(at(54)), Due::Nothing);
+        assert_eq!(lost.due(at(55)), Due::Kill(Why::Lock));
+        let mut without_grace = sentence(40, false, true, None);
+        without_grace.lock_lost(at(50));
+        assert_eq!(without_grace.due(at(50)), Due::Kill(Why::Lock));
+        let mut near = sentence(40, true, true, Some(52));
+        near.lock_lost(at(50));
+        assert_eq!(near.due(at(52)), Due::Kill(Why::Lock));
+    }
+
+    #[test]
+    fn another_locks_renewal_is_no_reprieve_for_a_lost_one() {
+        let mut sentence = sentence(40, true, true, Some(100));
         sentence.lock_lost(at(50));
         assert_eq!(sentence.due(at(50)), Due::Ask(Why::Lock));
-        assert_eq!(sentence.due(at(54)), Due::Nothing);
+        sentence.set_deadline(Some(at(200)), at(51));
+        assert_eq!(sentence.due(at(52)), Due::Nothing);
         assert_eq!(sentence.due(at(55)), Due::Kill(Why::Lock));
-        let mut sentence = Sentence::new(Terms::new(SECOND * 40, false, true, SECOND * 10), None);
-        sentence.lock_lost(at(50));
-        assert_eq!(sentence.due(at(50)), Due::Kill(Why::Lock));
-        let mut ignored = Sentence::new(Terms::new(SECOND * 40, true, false, SECOND * 10), Some(at(10)));
+    }
+
+    #[test]
+    fn what_is_ignored_ends_only_by_a_signal() {
+        let mut ignored = sentence(40, true, false, Some(10));
         ignored.lock_lost(at(50));
         assert_eq!(ignored.due(at(60)), Due::Nothing);
         ignored.term_passed_on(at(60));

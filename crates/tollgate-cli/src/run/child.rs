@@ -2,9 +2,9 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream as Socket;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
-use rustix::process::Signal;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -40,7 +40,9 @@ impl Guardian {
         let mut kept: Vec<_> = locks.iter().map(AsRawFd::as_raw_fd).collect();
         kept.push(theirs.as_raw_fd());
         let mut command = Command::new("/proc/self/exe");
-        command.args(&args.command).envs(environment::variables(guards));
+        command.arg0(guardian::ARG0).args(&args.command);
+        // Those of a run around this one speak of another lock.
+        command.env_remove("TOLLGATE_NAME").env_remove("TOLLGATE_TOKEN").envs(environment::variables(guards));
         command.env(guardian::ENV, theirs.as_raw_fd().to_string());
         let process = sys::spawn_with(&mut command, &kept)?;
         ours.set_nonblocking(true)?;
@@ -66,11 +68,12 @@ impl Guardian {
         let _ = self.process.wait();
     }
 
-    /// It died before its time: ends everything that it left behind, which has come to us.
+    /// It died before its time, or does not answer: ends it and everything that it left behind, which comes to
+    /// us.
     pub(super) async fn bury(mut self) {
         let _ = self.process.kill();
         loop {
-            descendants::signal_all(rustix::process::getpid(), Signal::KILL);
+            descendants::kill_all(rustix::process::getpid());
             if !descendants::reap() {
                 return;
             }

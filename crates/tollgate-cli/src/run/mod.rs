@@ -36,7 +36,12 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit> {
     }
     let already_lost = matches!(release, Ok(tollgate::Release::AlreadyLost));
     close(&locks).await;
-    Ok(exit(&args, ended?, lost || already_lost))
+    let ended = ended?;
+    if ended.in_foreground && matches!(ended.how, How::Killed(libc::SIGINT)) {
+        // A script that runs us expects to be interrupted by Ctrl-C too.
+        crate::sys::interrupt_job();
+    }
+    Ok(exit(&args, &ended, lost || already_lost))
 }
 
 /// Finishes what is under way in the background, but does not wait for ever for an engine that is gone.
@@ -108,13 +113,12 @@ async fn busy(locks: &Locks, args: &RunArgs) -> Exit {
     args.conflict_exit_code.map_or(Exit::BUSY, Exit::of_command)
 }
 
-fn exit(args: &RunArgs, ended: Ended, lost: bool) -> Exit {
+fn exit(args: &RunArgs, ended: &Ended, lost: bool) -> Exit {
     let own = match ended.how {
         How::NotStarted(exit) => return exit,
         How::Exited(code) => Exit::of_command(code),
         How::Killed(signal) => Exit::of_signal(signal),
     };
-    let lost = lost || ended.by_us;
     let keeps_its_code = args.on_lost == OnLost::Ignore && own != Exit::OK;
-    if !lost || keeps_its_code { own } else { Exit::LOST }
+    if !(lost || ended.too_late) || keeps_its_code { own } else { Exit::LOST }
 }

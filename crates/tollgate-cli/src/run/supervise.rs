@@ -1,21 +1,25 @@
 //! Between the lock and the command: deadlines one way, news the other.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tollgate::{Error, ErrorKind, Guards, LockName, LossCause, Moment, Result};
 
 use super::child::Guardian;
 use super::signals::Signals;
 use crate::args::{OnLost, RunArgs};
+use crate::clock::now;
 use crate::exit::Exit;
 use crate::guardian::{News, Order, Terms, Why};
+use crate::terminal::{Terminal, is_from_terminal};
 use crate::{show, tell};
 
 /// What became of the command.
 pub(super) struct Ended {
     pub(super) how: How,
-    /// It was asked to end, or killed, because the lock was about to be lost.
-    pub(super) by_us: bool,
+    /// The lock, or the time it may be held, was over before the command was.
+    pub(super) too_late: bool,
+    /// The command was in the terminal's foreground.
+    pub(super) in_foreground: bool,
 }
 
 /// How it ended.
@@ -25,29 +29,30 @@ pub(super) enum How {
     Killed(i32),
 }
 
+/// How long the guardian may be silent. It answers at once, unless somebody has stopped it.
+const SILENCE: Duration = Duration::from_secs(5);
+
 /// Runs the command and returns when it and everything it started are gone.
 pub(super) async fn supervise(args: &RunArgs, guards: &Guards, signals: &mut Signals) -> Result<Ended> {
     let mut guardian = Guardian::start(args, guards)?;
     let mut watch = Watch::new(args, guards);
-    let (ask_first, enforced) = (args.on_lost == OnLost::Term, args.on_lost != OnLost::Ignore);
-    let terms = Terms::new(args.ttl, ask_first, enforced, args.kill_after);
     let home = rustix::process::getpgrp().as_raw_pid();
+    let in_foreground = Terminal::if_in_foreground(home).is_some();
     // The start of the guardian took time, and we may have been stopped in between.
     guards.check()?;
-    guardian.tell(&Order::Start { terms, deadline: watch.deadline(), home }).await;
+    guardian.tell(&Order::Start { terms: watch.terms(), deadline: watch.deadline(), home }).await;
     let lost = guards.lost();
     tokio::pin!(lost);
     let mut is_lost = false;
     let mut how = None;
     loop {
         tokio::select! {
+            // News first: after we were stopped ourselves, the guardian's answers are waiting there.
+            biased;
             news = guardian.news() => match news {
                 Some(News::Gone) => break,
-                None => {
-                    guardian.bury().await;
-                    return Err(Error::new(ErrorKind::Unexpected, "the guardian was killed, so the command was ended"));
-                }
                 Some(news) => note(news, &mut how, &mut watch, &mut guardian).await,
+                None => return abandon(guardian, "was killed").await,
             },
             signal = signals.next() => guardian.tell(&Order::Signal(signal)).await,
             (name, cause) = &mut lost, if !is_lost => {
@@ -56,26 +61,36 @@ pub(super) async fn supervise(args: &RunArgs, guards: &Guards, signals: &mut Sig
                 guardian.tell(&Order::Lost).await;
             }
             () = tokio::time::sleep(watch.pause()) => {
-                if let Some(deadline) = watch.news() {
-                    guardian.tell(&Order::Deadline(deadline)).await;
+                if watch.guardian_is_silent() {
+                    return abandon(guardian, "does not answer").await;
                 }
+                let deadline = watch.deadline();
+                guardian.tell(&Order::Deadline(deadline)).await;
             }
         }
     }
     guardian.leave();
     let how = how.unwrap_or(How::NotStarted(Exit::UNEXPECTED));
-    Ok(Ended { how, by_us: watch.ending })
+    Ok(Ended { how, too_late: watch.is_too_late(), in_foreground })
+}
+
+/// Without a guardian nobody may go on.
+async fn abandon(guardian: Guardian, what: &str) -> Result<Ended> {
+    guardian.bury().await;
+    Err(Error::new(ErrorKind::Unexpected, format!("the guardian {what}, so the command was ended")))
 }
 
 async fn note(news: News, how: &mut Option<How>, watch: &mut Watch<'_>, guardian: &mut Guardian) {
+    watch.heard();
     match news {
-        News::Started | News::Gone => {}
+        News::Started | News::Heard | News::Gone => {}
         News::NotStarted(errno) => *how = Some(How::NotStarted(not_started(watch.args, errno))),
         News::Exited(code) => *how = Some(How::Exited(u8::try_from(code).unwrap_or(u8::MAX))),
         News::Killed(signal) => *how = Some(How::Killed(signal)),
         News::Ending(Why::Lock) => watch.note_ending(),
         News::Ending(Why::Term) => watch.note_unheeded(),
-        News::Stopped(signal) => suspend(signal, guardian).await,
+        News::Stopped(signal) if is_from_terminal(signal) => suspend(watch, guardian).await,
+        News::Stopped(_) => {}
     }
 }
 
@@ -87,34 +102,39 @@ fn not_started(args: &RunArgs, errno: i32) -> Exit {
     Exit::of_command(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 })
 }
 
-/// The command was stopped. If that was done at the terminal, we stop too, so that the shell notices; when
-/// we are continued, so is the command. The lock is not renewed meanwhile.
-async fn suspend(signal: i32, guardian: &mut Guardian) {
-    if ![libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&signal) {
-        return;
-    }
-    let me = rustix::process::getpid();
-    if rustix::process::kill_process(me, rustix::process::Signal::STOP).is_ok() {
-        guardian.tell(&Order::Resume).await;
-    }
+/// The command was stopped at the terminal: so are we and the rest of our job, so that the shell notices.
+/// When we are continued, so is the command. The lock is not renewed meanwhile.
+async fn suspend(watch: &mut Watch<'_>, guardian: &mut Guardian) {
+    let _ = rustix::process::kill_current_process_group(rustix::process::Signal::TSTP);
+    watch.heard();
+    guardian.tell(&Order::Resume).await;
 }
 
-/// Which deadline the guardian knows, and when it must hear of another.
+/// Which deadline the guardian knows, and what people were told.
 struct Watch<'a> {
     args: &'a RunArgs,
     guards: &'a Guards,
     hold_end: Option<Moment>,
     told: Option<Moment>,
-    /// The command is being ended because of the lock.
-    ending: bool,
+    /// Since when the guardian owes an answer.
+    waiting_since: Option<Instant>,
+    /// The lock, or the time it may be held, is over.
+    too_late: bool,
     /// The command is being killed because it did not heed a SIGTERM.
     unheeded: bool,
 }
 
 impl<'a> Watch<'a> {
     fn new(args: &'a RunArgs, guards: &'a Guards) -> Self {
-        let hold_end = args.max_hold.map(|most| crate::clock::now() + most);
-        Self { args, guards, hold_end, told: None, ending: false, unheeded: false }
+        let hold_end = args.max_hold.map(|most| now() + most);
+        let (told, waiting_since) = (None, None);
+        Self { args, guards, hold_end, told, waiting_since, too_late: false, unheeded: false }
+    }
+
+    fn terms(&self) -> Terms {
+        let time = self.args.max_hold.map_or(self.args.ttl, |most| most.min(self.args.ttl));
+        let (ask_first, enforced) = (self.args.on_lost == OnLost::Term, self.args.on_lost != OnLost::Ignore);
+        Terms::new(time, ask_first, enforced, self.args.kill_after)
     }
 
     /// Often enough that a renewal, which happens after a third of the ttl, is known well before a command
@@ -123,41 +143,52 @@ impl<'a> Watch<'a> {
         (self.args.ttl / 8).min(Duration::from_secs(1))
     }
 
-    /// By when the command must be gone.
+    /// By when the command must be gone; the guardian is to be told.
     fn deadline(&mut self) -> Option<Moment> {
+        if self.args.on_lost == OnLost::Ignore && self.hold_end.is_some_and(|end| now() >= end) {
+            self.note_ending();
+        }
+        self.waiting_since.get_or_insert_with(Instant::now);
         let leases = self.guards.iter().filter_map(|guard| guard.deadline());
         self.told = leases.chain(self.hold_end).min();
         self.told
     }
 
-    /// The deadline, if it has changed.
-    fn news(&mut self) -> Option<Option<Moment>> {
-        let before = self.told;
-        let now = self.deadline();
-        (now != before).then_some(now)
+    fn heard(&mut self) {
+        self.waiting_since = None;
+    }
+
+    fn guardian_is_silent(&self) -> bool {
+        self.waiting_since.is_some_and(|since| since.elapsed() > SILENCE)
+    }
+
+    fn is_too_late(&self) -> bool {
+        self.too_late || self.hold_end.is_some_and(|end| now() >= end)
+    }
+
+    fn consequence(&self) -> &'static str {
+        if self.args.on_lost == OnLost::Ignore { "" } else { "; ending the command" }
     }
 
     fn note_lost(&mut self, name: &LockName, cause: LossCause) {
-        let ignored = self.args.on_lost == OnLost::Ignore;
-        let consequence = if ignored { "" } else { "; ending the command" };
-        if !self.ending {
-            tell::note(&format!("the lock {name:?} is lost: {cause}{consequence}"));
+        if !std::mem::replace(&mut self.too_late, true) {
+            tell::note(&format!("the lock {name:?} is lost: {cause}{}", self.consequence()));
         }
-        self.ending |= !ignored;
     }
 
     fn note_ending(&mut self) {
-        if std::mem::replace(&mut self.ending, true) {
+        if std::mem::replace(&mut self.too_late, true) {
             return;
         }
+        let consequence = self.consequence();
         match self.args.max_hold {
             Some(most) if self.hold_end == self.told => {
                 tell::note(&format!(
-                    "held for {}, which is all --max-hold allows; ending the command",
+                    "held for {}, which is all --max-hold allows{consequence}",
                     show::short(most)
                 ));
             }
-            _ => tell::note("the lock could not be renewed; ending the command before its deadline"),
+            _ => tell::note(&format!("the lock could not be renewed in time{consequence}")),
         }
     }
 
