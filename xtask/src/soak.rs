@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::needs;
-use crate::test::{chosen, finish, run_part};
+use crate::test::{How, SOAK_LIMIT, chosen, finish, run_part};
 
 /// Tells the tests that this is a soak.
 const SOAK: (&str, &str) = ("TOLLGATE_SOAK", "1");
@@ -13,11 +13,12 @@ const MODEL: (&str, &str) = ("PROPTEST_CASES", "20000");
 pub(crate) fn run(names: &[String]) -> Result<(), String> {
     needs::install()?;
     let started = Instant::now();
+    let how = How { flags: &["--release"], environment: &[SOAK, MODEL], limit: Some(SOAK_LIMIT) };
     let mut summary = Vec::new();
     for part in chosen(names)? {
         println!("\n== {} ({:.0} s so far)", part.name, started.elapsed().as_secs_f64());
         let began = Instant::now();
-        let count = run_part(part, &["--release"], &[SOAK, MODEL], &mut Vec::new())?;
+        let count = run_part(part, &how, &mut Vec::new())?;
         summary.push((part.name.to_owned(), began.elapsed(), count));
     }
     finish(&summary)

@@ -1,7 +1,9 @@
 //! `cargo xtask test`: every part with plain `cargo test`, its time, and one count at the end.
 
 use std::io::{BufRead, BufReader};
-use std::process::Stdio;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use crate::cargo::{cargo, must};
@@ -23,6 +25,19 @@ pub(crate) const PARTS: &[Part] = &[
     Part { name: "cli", packages: &["tollgate-cli"] },
     Part { name: "xtask", packages: &["xtask"] },
 ];
+
+/// How long a part may take: several times what it needs.
+const CI_LIMIT: Duration = Duration::from_secs(10 * 60);
+/// The same in a soak.
+pub(crate) const SOAK_LIMIT: Duration = Duration::from_secs(6 * 3600);
+
+/// How a part is run.
+#[derive(Default)]
+pub(crate) struct How<'a> {
+    pub(crate) flags: &'a [&'a str],
+    pub(crate) environment: &'a [(&'a str, &'a str)],
+    pub(crate) limit: Option<Duration>,
+}
 
 /// What a run of tests came to.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +83,7 @@ pub(crate) fn run(names: &[String]) -> Result<(), String> {
             started.elapsed().as_secs_f64()
         );
         let began = Instant::now();
-        let count = run_part(part, &[], &[], &mut mutants)?;
+        let count = run_part(part, &How::default(), &mut mutants)?;
         summary.push((part.name.to_owned(), began.elapsed(), count));
     }
     mutants.sort();
@@ -77,16 +92,14 @@ pub(crate) fn run(names: &[String]) -> Result<(), String> {
 }
 
 /// Runs one part, shows what it prints, and counts.
-pub(crate) fn run_part(
-    part: &Part,
-    flags: &[&str],
-    environment: &[(&str, &str)],
-    mutants: &mut Vec<String>,
-) -> Result<Count, String> {
+pub(crate) fn run_part(part: &Part, how: &How<'_>, mutants: &mut Vec<String>) -> Result<Count, String> {
     let mut command = cargo(&["test", "--no-fail-fast", "--tests"]);
-    command.envs(environment.iter().copied());
-    command.args(flags).args(part.packages.iter().flat_map(|package| ["-p", package]));
-    let mut child = command.stdout(Stdio::piped()).spawn().map_err(|error| format!("cargo test: {error}"))?;
+    command.envs(how.environment.iter().copied());
+    command.args(how.flags).args(part.packages.iter().flat_map(|package| ["-p", package]));
+    // In a group of its own, so that everything it started can be ended with it.
+    command.stdout(Stdio::piped()).process_group(0);
+    let mut child = command.spawn().map_err(|error| format!("cargo test: {error}"))?;
+    let alarm = Alarm::set(child.id(), how.limit.unwrap_or(CI_LIMIT));
     let mut count = Count::default();
     for line in BufReader::new(child.stdout.take().expect("stdout is piped")).lines().map_while(Result::ok) {
         count.add(&line);
@@ -96,11 +109,30 @@ pub(crate) fn run_part(
         }
     }
     let status = child.wait().map_err(|error| format!("cargo test: {error}"))?;
+    drop(alarm);
     if !status.success() && count.failed == 0 {
         // It did not even come to its verdict.
         count.failed = 1;
     }
     Ok(count)
+}
+
+/// Ends a part that hangs.
+struct Alarm {
+    _ends_when_dropped: mpsc::Sender<()>,
+}
+
+impl Alarm {
+    fn set(group: u32, limit: Duration) -> Self {
+        let (sender, receiver) = mpsc::channel();
+        std::thread::spawn(move || {
+            if receiver.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout) {
+                eprintln!("xtask: the part has taken {limit:?} and is ended");
+                let _ = Command::new("kill").args(["-9", "--", &format!("-{group}")]).status();
+            }
+        });
+        Self { _ends_when_dropped: sender }
+    }
 }
 
 impl Count {

@@ -50,6 +50,8 @@ pub(crate) enum Trouble {
         path.display()
     )]
     TokensUsedUp { path: PathBuf },
+    #[error("the lock's file {} was removed while it was waited for; take the lock again", path.display())]
+    Vanished { path: PathBuf },
     #[error("{0}")]
     Threads(String),
 }
@@ -72,6 +74,7 @@ impl Trouble {
         match self {
             Self::Io { source, .. } => io_kind(source),
             Self::Stuck { .. } | Self::Threads(_) => ErrorKind::Unavailable,
+            Self::Vanished { .. } => ErrorKind::Lost,
             Self::DamagedCounter { .. }
             | Self::DamagedLock { .. }
             | Self::Network { .. }

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -110,6 +111,7 @@ fn initialise(dir: &Path) -> Result<()> {
     if sys::identity_at(&counters).map_err(Trouble::at(&counters))?.is_none() {
         let new = dir.join("counters.new");
         Counters::create(&new)?;
+        share(&new, FILE)?;
         fs::rename(&new, &counters).map_err(Trouble::at(&counters))?;
         sync_dir(dir)?;
     }
@@ -117,10 +119,11 @@ fn initialise(dir: &Path) -> Result<()> {
     let write = || {
         let mut file = File::create(&new)?;
         file.write_all(LAYOUT.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&new, &version)
+        file.sync_all()
     };
     write().map_err(Trouble::at(&version))?;
+    share(&new, FILE)?;
+    fs::rename(&new, &version).map_err(Trouble::at(&version))?;
     sync_dir(dir)
 }
 
@@ -141,10 +144,26 @@ fn lock(dir: &Path) -> Result<File> {
 
 fn make_dir(path: &Path) -> Result<()> {
     match fs::create_dir(path) {
+        Ok(()) => share(path, 0o7777),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
-        other => other.map_err(Trouble::at(path)),
+        Err(error) => Err(Trouble::at(path)(error)),
     }
 }
+
+fn share(path: &Path, mask: u32) -> Result<()> {
+    fs::set_permissions(path, permissions(path, mask)?).map_err(Trouble::at(path))
+}
+
+/// What is made at `path` gets the permissions of the folder it is in, as far as `mask` goes: who may use the
+/// folder may use the locks, whatever the umask of the process that came first.
+pub(crate) fn permissions(path: &Path, mask: u32) -> Result<fs::Permissions> {
+    let parent = path.parent().unwrap_or(path);
+    let mode = fs::metadata(parent).map_err(Trouble::at(parent))?.permissions().mode();
+    Ok(fs::Permissions::from_mode(mode & mask))
+}
+
+/// What of a folder's permissions means something for a file.
+pub(crate) const FILE: u32 = 0o666;
 
 fn sync_dir(dir: &Path) -> Result<()> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(Trouble::at(dir))

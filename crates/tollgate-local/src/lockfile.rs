@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::error::{Result, Trouble};
+use crate::folder::{FILE, permissions};
 use crate::gated::Gated;
 use crate::layout::{self, ENTRY_BYTES, Entry, HEADER_BYTES, Header};
 use crate::sys::{self, Identity, Kind, Range};
@@ -70,10 +71,28 @@ pub(crate) fn visit_again<T>(
 impl LockFile {
     pub(crate) fn open(path: &Path, create: bool) -> Result<Option<Self>> {
         let mut options = OpenOptions::new();
-        let options = options.read(true).write(true).create(create).custom_flags(libc::O_NOFOLLOW);
-        let file = match options.open(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !create => return Ok(None),
-            other => other.map_err(Trouble::at(path))?,
+        options.read(true).write(true).custom_flags(libc::O_NOFOLLOW);
+        let file = loop {
+            match options.open(path) {
+                Ok(file) => break file,
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(Trouble::at(path)(error));
+                }
+                Err(_) if !create => return Ok(None),
+                Err(_) => {}
+            }
+            // Only what is not there is made: in a folder like /tmp the kernel refuses to open another
+            // user's file in a call that could have made it.
+            match options.clone().create_new(true).open(path) {
+                Ok(file) => {
+                    // Through the descriptor: it may have been removed again already.
+                    file.set_permissions(permissions(path, FILE)?).map_err(Trouble::at(path))?;
+                    break file;
+                }
+                // Somebody else was first.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(Trouble::at(path)(error)),
+            }
         };
         let (identity, size) = sys::identify(&file).map_err(Trouble::at(path))?;
         Ok(Some(Self { file, path: path.to_owned(), identity, size, shared: AtomicBool::new(false) }))

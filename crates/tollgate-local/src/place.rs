@@ -185,6 +185,10 @@ impl Place {
     /// Writes down that the claim is granted.
     pub(crate) fn grant(&self, token: Token) -> Result<()> {
         let gated = self.lock.gate(PATIENCE)?;
+        // Others find another file, or none, and would not see that this one is held.
+        if !self.lock.is_current()? {
+            return Err(Trouble::Vanished { path: self.lock.path().to_owned() });
+        }
         let header = gated.header_of(&self.name)?;
         let index = self.index(&gated, &header)?;
         // A claim that waits is asked nothing, so its entry is what was written.

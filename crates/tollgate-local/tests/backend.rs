@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use support::*;
-use tollgate_core::{Backend, Deadline, Details, Extension, Happening, LossCause, Mode, Release, Token};
+use tollgate_core::{
+    Backend, Deadline, Details, ErrorKind, Extension, Happening, LossCause, Mode, Release, Token,
+};
 
 #[test]
 fn two_backends_of_one_process_exclude_each_other() {
@@ -206,6 +208,51 @@ fn a_lock_file_that_vanishes_is_a_loss() {
         assert_eq!(extend().await, lost, "the file is there again, and is another one");
         assert_eq!(backend.release(&held).await.unwrap(), Release::AlreadyLost);
         assert_eq!(counts(&backend, "a").await, (1, 0), "the next holder is untouched");
+    });
+}
+
+#[test]
+fn who_waits_for_a_lock_file_that_vanishes_is_not_let_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, two) = (open(dir.path()), open(dir.path()));
+    run(async {
+        let held = take(&one, "a", Mode::Exclusive).await;
+        let waiting = claim("a", Mode::Exclusive);
+        let waits = two.acquire(&waiting);
+        let rest = async {
+            until("it waits", async || counts(&one, "a").await == (1, 1)).await;
+            let file = std::fs::read_dir(dir.path().join("locks")).unwrap().next().unwrap().unwrap().path();
+            std::fs::remove_file(&file).unwrap();
+            let next = take(&one, "a", Mode::Exclusive).await;
+            assert_eq!(one.release(&held).await.unwrap(), Release::AlreadyLost);
+            next
+        };
+        let (waited, next) = tokio::join!(waits, rest);
+        assert_eq!(waited.unwrap_err().kind(), ErrorKind::Lost);
+        two.withdraw(&waiting).await.unwrap();
+        assert_eq!(counts(&one, "a").await, (1, 0));
+        assert_eq!(one.release(&next).await.unwrap(), Release::Released);
+    });
+}
+
+#[test]
+fn files_can_be_shared_by_those_who_share_the_folder() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let shared = dir.path().join("shared");
+    std::fs::create_dir(&shared).unwrap();
+    std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o2770)).unwrap();
+    let backend = open(&shared);
+    run(async {
+        let held = take(&backend, "a", Mode::Exclusive).await;
+        let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        let locks = shared.join("locks");
+        let file = std::fs::read_dir(&locks).unwrap().next().unwrap().unwrap().path();
+        assert_eq!(mode(&locks), 0o2770);
+        for path in [file, shared.join("counters"), shared.join("version")] {
+            assert_eq!(mode(&path), 0o660, "{path:?}");
+        }
+        backend.release(&held).await.unwrap();
     });
 }
 
