@@ -144,16 +144,11 @@ fn a_guardian_that_does_not_answer_is_replaced_by_the_end() {
 fn what_a_command_left_behind_hears_signals() {
     let sandbox = Sandbox::new();
     let orphan = "trap 'echo >heard; exit 0' TERM; echo >left; while :; do sleep 0.01; done";
-    let script = format!("sh -c \"{orphan}\" & exit 4");
+    let script = format!("sh -c \"{orphan}\" & echo $$ >pid; exit 4");
     let mut holder = sandbox.start(&["run", "x", "--", "sh", "-c", &script]);
     sandbox.wait_for("left");
-    eventually("the command itself is gone", || {
-        let pid = holder.0.id();
-        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-        let guardian = children.split_whitespace().next()?.to_owned();
-        let below = std::fs::read_to_string(format!("/proc/{guardian}/task/{guardian}/children")).ok()?;
-        (below.split_whitespace().count() == 1).then_some(())
-    });
+    let command = sandbox.wait_for("pid");
+    eventually("the command itself is gone", || (!lives(&command)).then_some(()));
     holder.signal(Signal::TERM);
     assert_eq!(holder.code(), 4);
     assert!(sandbox.path("heard").exists());

@@ -32,6 +32,19 @@ fn held_locks_are_listed_for_people_and_machines() {
 }
 
 #[test]
+fn looking_makes_nothing() {
+    let sandbox = Sandbox::new();
+    let url = format!("file:{}", sandbox.path("not/there").display());
+    assert_eq!(text(&sandbox.output(&["ls", "--url", &url, "--json"]).stdout), "[]\n");
+    assert_eq!(text(&sandbox.output(&["inspect", "--url", &url, "x"]).stdout), "x: free\n");
+    assert!(!sandbox.path("not").exists());
+    std::fs::create_dir(sandbox.path("empty")).unwrap();
+    let url = format!("file:{}", sandbox.path("empty").display());
+    assert!(sandbox.output(&["ls", "--url", &url]).status.success());
+    assert_eq!(std::fs::read_dir(sandbox.path("empty")).unwrap().count(), 0);
+}
+
+#[test]
 fn one_lock_can_be_looked_at() {
     let sandbox = Sandbox::new();
     let free = sandbox.output(&["inspect", "x"]);

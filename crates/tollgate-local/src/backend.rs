@@ -43,7 +43,7 @@ impl std::fmt::Debug for FileBackend {
 }
 
 impl FileBackend {
-    /// Opens the locks in `dir`, making the folder if there is none. Does file I/O.
+    /// Opens the locks in `dir`. Does file I/O. If there is no such folder, the first lock makes it.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -81,7 +81,7 @@ impl FileBackend {
     /// # Errors
     /// As [`open`](Self::open); then some tokens may be raised and others not, and it can be repeated.
     pub async fn raise_floor(&self, floor: Token) -> Result<()> {
-        self.blocking("raise the floor", move |shared| shared.folder.counters.raise(floor)).await
+        self.blocking("raise the floor", move |shared| shared.folder.counters()?.raise(floor)).await
     }
 
     /// Runs `work` on a thread that may block.
@@ -286,7 +286,12 @@ fn next_lock(
     let folder = shared.folder.locks();
     let mut files = match files {
         Some(files) => files,
-        None => std::fs::read_dir(folder).map_err(Trouble::at(folder))?,
+        None => match std::fs::read_dir(folder) {
+            Ok(files) => files,
+            // No lock was ever taken here.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(Trouble::at(folder)(error)),
+        },
     };
     while let Some(file) = files.next() {
         let file = file.map_err(Trouble::at(folder))?;

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
@@ -18,11 +19,12 @@ const LAYOUT: &str = "tollgate file layout 1\n";
 /// Setting up a folder takes milliseconds. Longer means that somebody is stopped.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// An initialised folder on a local file system.
+/// A folder on a local file system. It is made when the first lock is taken: looking makes nothing.
 #[derive(Debug)]
 pub(crate) struct Folder {
+    dir: PathBuf,
     locks: PathBuf,
-    pub(crate) counters: Counters,
+    counters: OnceLock<Counters>,
 }
 
 /// Where a lock's file is and which counter numbers its grants.
@@ -33,23 +35,44 @@ pub(crate) struct Address {
 }
 
 impl Folder {
-    /// Opens the folder, making it first if there is none.
+    /// Opens the folder, and refuses one that cannot hold locks as far as that can be told already.
     pub(crate) fn open(dir: &Path) -> Result<Self> {
-        fs::create_dir_all(dir).map_err(Trouble::at(dir))?;
         // Absolute, so that a later change of the working directory changes nothing.
-        let dir = dir.canonicalize().map_err(Trouble::at(dir))?;
-        if !dir.is_dir() {
-            return Err(Trouble::NotAFolder { path: dir });
+        let dir = std::path::absolute(dir).map_err(Trouble::at(dir))?;
+        let folder = Self { locks: dir.join("locks"), dir, counters: OnceLock::new() };
+        if !fs::exists(&folder.dir).map_err(Trouble::at(&folder.dir))? {
+            return Ok(folder);
         }
-        refuse_network(&dir)?;
-        let locks = dir.join("locks");
-        if !is_initialised(&dir)? {
-            initialise(&dir)?;
+        if !folder.dir.is_dir() {
+            return Err(Trouble::NotAFolder { path: folder.dir });
         }
-        make_dir(&locks)?;
-        sys::check_writable(&locks).map_err(Trouble::at(&locks))?;
-        let counters = Counters::open(dir.join("counters"))?;
-        Ok(Self { locks, counters })
+        refuse_network(&folder.dir)?;
+        if is_initialised(&folder.dir)? {
+            folder.counters()?;
+        } else {
+            sys::check_writable(&folder.dir).map_err(Trouble::at(&folder.dir))?;
+        }
+        Ok(folder)
+    }
+
+    /// The counters, in a folder that is made now if it was not there.
+    pub(crate) fn counters(&self) -> Result<&Counters> {
+        if let Some(counters) = self.counters.get() {
+            return Ok(counters);
+        }
+        let made = self.set_up()?;
+        Ok(self.counters.get_or_init(|| made))
+    }
+
+    fn set_up(&self) -> Result<Counters> {
+        fs::create_dir_all(&self.dir).map_err(Trouble::at(&self.dir))?;
+        refuse_network(&self.dir)?;
+        if !is_initialised(&self.dir)? {
+            initialise(&self.dir)?;
+        }
+        make_dir(&self.locks)?;
+        sys::check_writable(&self.locks).map_err(Trouble::at(&self.locks))?;
+        Counters::open(self.dir.join("counters"))
     }
 
     /// Where the lock `name` is. Its file is named by a hash: names may be longer than a file's name, and
@@ -211,17 +234,17 @@ mod tests {
     fn an_interrupted_start_is_finished_and_never_loses_a_counter() {
         let dir = tempfile::tempdir().unwrap();
         let folder = Folder::open(dir.path()).unwrap();
-        assert_eq!(folder.counters.draw(1).unwrap().get(), 1);
+        assert_eq!(folder.counters().unwrap().draw(1).unwrap().get(), 1);
         fs::remove_file(dir.path().join("version")).unwrap();
         fs::write(dir.path().join("counters.new"), "half").unwrap();
         let folder = Folder::open(dir.path()).unwrap();
-        assert_eq!(folder.counters.draw(1).unwrap().get(), 2);
+        assert_eq!(folder.counters().unwrap().draw(1).unwrap().get(), 2);
     }
 
     #[test]
     fn a_missing_counter_in_a_used_folder_is_damage() {
         let dir = tempfile::tempdir().unwrap();
-        drop(Folder::open(dir.path()).unwrap());
+        Folder::open(dir.path()).unwrap().counters().unwrap();
         fs::remove_file(dir.path().join("counters")).unwrap();
         let error = Folder::open(dir.path()).unwrap_err();
         assert!(error.to_string().contains("it is missing"), "{error}");

@@ -57,13 +57,14 @@ pub(crate) fn join<'a>(
     claim: &Claim,
     wait: bool,
 ) -> Result<Joined<'a>> {
+    let counters = folder.counters()?;
     let Address { path, shard } = folder.address(&claim.name);
     let details = encode_details(&claim.details);
     let join = |gated: &Gated<'_>| {
         if gated.anybody()? {
             join_queue(gated, claim, &details, wait)
         } else {
-            be_first(gated, claim, &details, folder.counters.try_reserve(shard)?).map(Some)
+            be_first(gated, claim, &details, counters.try_reserve(shard)?).map(Some)
         }
     };
     let Some((lock, Some(step))) = lockfile::visit_again(open, &path, true, join)? else {

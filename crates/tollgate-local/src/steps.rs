@@ -78,7 +78,7 @@ impl Shared {
         let granted = outcome.and_then(|()| {
             // Nobody ahead is in the way any more, and nobody comes in ahead: the token is drawn outside
             // the gate, and yet every later grant draws later.
-            let token = self.folder.counters.draw(place.shard())?;
+            let token = self.folder.counters()?.draw(place.shard())?;
             place.grant(token)?;
             Ok::<_, Trouble>(token)
         });
