@@ -140,14 +140,16 @@ impl<'a> Watch<'a> {
     /// Often enough that a renewal, which happens after a third of the ttl, is known well before a command
     /// would be asked to end, a quarter before the deadline.
     fn pause(&self) -> Duration {
-        (self.args.ttl / 8).min(Duration::from_secs(1))
+        let pause = (self.args.ttl / 8).min(Duration::from_secs(1));
+        match self.hold_end.map(|end| end.since(now())) {
+            Some(left) if !left.is_zero() => pause.min(left),
+            _ => pause,
+        }
     }
 
     /// By when the command must be gone; the guardian is to be told.
     fn deadline(&mut self) -> Option<Moment> {
-        if self.args.on_lost == OnLost::Ignore && self.hold_end.is_some_and(|end| now() >= end) {
-            self.note_ending();
-        }
+        self.note_hold_end();
         self.waiting_since.get_or_insert_with(Instant::now);
         let leases = self.guards.iter().filter_map(|guard| guard.deadline());
         self.told = leases.chain(self.hold_end).min();
@@ -162,8 +164,16 @@ impl<'a> Watch<'a> {
         self.waiting_since.is_some_and(|since| since.elapsed() > SILENCE)
     }
 
-    fn is_too_late(&self) -> bool {
-        self.too_late || self.hold_end.is_some_and(|end| now() >= end)
+    /// Whether the command outlived its lock.
+    fn is_too_late(&mut self) -> bool {
+        self.note_hold_end();
+        self.too_late
+    }
+
+    fn note_hold_end(&mut self) {
+        if self.hold_end.is_some_and(|end| now() >= end) {
+            self.note_ending();
+        }
     }
 
     fn consequence(&self) -> &'static str {
