@@ -17,8 +17,8 @@ const NEEDED: &[(&str, &str)] = &[
 pub(crate) fn install() -> Result<(), String> {
     if !is_root() {
         return Err(
-            "the tests mount small file systems and change users, which needs root: run them as root, or \
-                    with sudo -E env PATH=\"$PATH\""
+            "the tests mount small file systems and change users, which is root's to do; run them as root, \
+                    or with sudo -E env \"PATH=$PATH\" cargo xtask test"
                 .to_owned(),
         );
     }

@@ -46,10 +46,23 @@ fn fail(dir: &Path, before: &str) -> String {
     output.lines().find_map(|line| line.split_once('@')).unwrap_or_else(|| panic!("{output}")).1.to_owned()
 }
 
-/// File systems can be mounted, and users changed, by root alone.
-fn needs_root() {
+fn is_root() -> bool {
     let id = Command::new("id").arg("-u").output().unwrap();
-    assert_eq!(id.stdout.trim_ascii(), b"0", "this mounts file systems and changes users: run it as root");
+    id.stdout.trim_ascii() == b"0"
+}
+
+/// Runs `test` again where it may mount file systems that nobody else sees; `true` in there.
+fn in_own_mounts(test: &str) -> bool {
+    const INSIDE: &str = "TOLLGATE_TEST_OWN_MOUNTS";
+    if std::env::var_os(INSIDE).is_some() {
+        return true;
+    }
+    let mut command = Command::new("unshare");
+    command.args(if is_root() { &["--mount"][..] } else { &["--user", "--map-root-user", "--mount"] });
+    command.arg(std::env::current_exe().unwrap()).args(["--exact", test, "--nocapture"]).env(INSIDE, "1");
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    false
 }
 
 /// A small file system of its own, for as long as it lives.
@@ -91,7 +104,9 @@ fn refused(result: tollgate_core::Result<impl Sized>, kind: ErrorKind, sentence:
 
 #[test]
 fn a_full_disk_grants_nothing_breaks_nothing_and_heals() {
-    needs_root();
+    if !in_own_mounts("a_full_disk_grants_nothing_breaks_nothing_and_heals") {
+        return;
+    }
     let mount = Mount::new("1m");
     let dir = mount.0.path();
     let backend = open(dir);
@@ -136,7 +151,9 @@ fn a_full_disk_grants_nothing_breaks_nothing_and_heals() {
 
 #[test]
 fn a_read_only_file_system_is_refused() {
-    needs_root();
+    if !in_own_mounts("a_read_only_file_system_is_refused") {
+        return;
+    }
     let mount = Mount::new("4m");
     mount.remount("ro");
     refused(try_open(mount.0.path()), ErrorKind::Config, "read-only file system");
@@ -147,25 +164,31 @@ fn a_read_only_file_system_is_refused() {
 }
 
 #[test]
-fn a_folder_of_somebody_else_is_refused() {
-    needs_root();
-    let dir = tempfile::tempdir().unwrap();
-    let exe = std::env::current_exe().unwrap();
+fn a_folder_without_permission_is_refused() {
     let parent = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir().unwrap();
     let copy = parent.path().join("test");
-    fs::copy(exe, &copy).unwrap();
-    let folder = parent.path().join("locks-of-root");
-    drop(open(&folder));
-    for folder in [dir.path().join("below"), folder] {
-        let output = Command::new("setpriv")
-            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
-            .arg(&copy)
-            .args(["--exact", "helper_that_fails", "--ignored", "--nocapture"])
-            .env("HELPER_DIR", &folder)
-            .output()
-            .unwrap();
+    fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    let used = parent.path().join("used");
+    run(take(&open(&used), "a", Mode::Exclusive));
+    for folder in [used.clone(), used.join("locks"), parent.path().to_owned()] {
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o555)).unwrap();
+    }
+    for folder in [parent.path().join("new"), used.clone()] {
+        // Nothing is forbidden to root, so somebody else has to try.
+        let mut command = if is_root() {
+            let mut command = Command::new("setpriv");
+            command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&copy);
+            command
+        } else {
+            Command::new(&copy)
+        };
+        command.args(["--exact", "helper_that_fails", "--ignored", "--nocapture"]).env("HELPER_DIR", &folder);
+        let output = command.output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(said.contains("@Config: cannot") && said.contains(": no permission"), "{said} {output:?}");
+    }
+    for folder in [parent.path().to_owned(), used.clone(), used.join("locks")] {
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
     }
 }
 
