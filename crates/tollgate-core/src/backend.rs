@@ -12,7 +12,9 @@
 //! - **Unknown is not held.** A reply that did not come is [`ErrorKind::Indeterminate`](crate::ErrorKind),
 //!   and nothing repeats an unknown outcome. A backend may repeat only what its engine says it did not execute.
 //! - **Futures may be dropped at any await**, and run on any thread: the caller's tokio runtime or the
-//!   [keeper](crate::Keeper)'s. They never block. What must go on when the caller's executor does not (a
+//!   [keeper](crate::Keeper)'s. They never block. Requests that a caller waits for (acquire, release, an
+//!   extend by `ensure`) run on the caller's, renewals and everything in the background on the keeper's. What
+//!   must go on when the caller's executor does not (a
 //!   session's renewal, a connection that renewals use) is spawned on the keeper.
 
 use std::os::fd::OwnedFd;
@@ -42,7 +44,8 @@ pub trait Backend: Send + Sync + 'static {
     /// - `Busy` means that nothing of the claim is left at the engine, not even a place in the queue.
     /// - The same claim tried again while it is held answers with the same token, and a deadline that counts
     ///   from no later than the first send (a shared session's: from its last renewal), or it fails.
-    /// - The same claim tried again after it ended, or was withdrawn, is [`ErrorKind::Lost`](crate::ErrorKind).
+    /// - A repetition that arrives after the claim ended may be granted anew, an orphan that ends with its ttl,
+    ///   or be [`ErrorKind::Lost`](crate::ErrorKind); where nothing would end it, it must be the latter.
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Attempt>>;
 
     /// Waits until the lock is granted. Engines without a queue use [`wait::poll`](crate::wait::poll).
@@ -92,7 +95,8 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// - Tells what the engine said, nothing else: whether a deadline has passed is the core's to decide.
     /// - [`LossCause::Gone`] at once for a grant that is not held here; pending for ever after a release.
-    /// - Not called for leases, and not before a lock was held for some milliseconds.
+    /// - Called on the keeper, some milliseconds after the grant at the earliest; for a lease not before its
+    ///   first renewal is due.
     fn lost<'a>(&'a self, grant: &'a Grant) -> Option<BoxFuture<'a, LossCause>> {
         let _ = grant;
         None

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tollgate_types::Mode;
 
 use crate::error::{Error, Result};
+use crate::grant::Grant;
 use crate::guarantees::Guarantees;
 
 /// What a backend can do. A backend declares everything it can do: a checked-in table lists what each is
@@ -137,15 +138,34 @@ impl Capabilities {
         if has {
             return Ok(());
         }
-        Err(Error::unsupported(format!("the {} backend has no locks of mode {mode}", self.backend)))
+        let backend = self.backend;
+        Err(Error::unsupported(format!("the {backend} backend has no {mode} locks; use another engine")))
     }
 
     /// Refuses a ttl the backend cannot keep.
     pub fn check_ttl(&self, ttl: Duration) -> Result<()> {
+        if !ttl.subsec_nanos().is_multiple_of(1_000_000) {
+            return Err(Error::invalid(format!("a ttl is a whole number of milliseconds, not {ttl:?}")));
+        }
         if self.ttl.contains(ttl) {
             return Ok(());
         }
         Err(Error::invalid(format!("the {} backend takes a ttl of {}, not {ttl:?}", self.backend, self.ttl)))
+    }
+
+    /// Refuses a grant that cannot leave its process or session.
+    pub fn check_adoptable(&self, grant: &Grant) -> Result<()> {
+        let dies_with = match self.adopt {
+            Adopt::Any => return Ok(()),
+            // To renew it would be to renew a stranger's session, with all its locks.
+            Adopt::Standalone if grant.standalone => return Ok(()),
+            Adopt::Standalone => "session; take the lock with no_renew",
+            Adopt::Never => "process",
+        };
+        let backend = self.backend;
+        Err(Error::unsupported(format!(
+            "a grant of the {backend} backend lives and dies with its {dies_with}"
+        )))
     }
 
     /// Refuses a lock-delay the backend cannot keep.
@@ -153,7 +173,10 @@ impl Capabilities {
         if delay.is_zero() || self.lock_delay {
             return Ok(());
         }
-        Err(Error::unsupported(format!("the {} backend has no lock-delay", self.backend)))
+        let backend = self.backend;
+        Err(Error::unsupported(format!(
+            "the {backend} backend has no lock-delay; leave it out, or use another engine"
+        )))
     }
 }
 

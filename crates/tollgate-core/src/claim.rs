@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
-use tollgate_types::{LockName, Mode, OwnerId, Party};
+use tollgate_types::{LockName, Mode, OwnerId};
 
 use crate::error::{Error, Result};
+use crate::party::PartyHandle;
 
 /// One attempt to take a lock, with everything an engine must know of it.
 #[derive(Debug, Clone)]
@@ -22,7 +23,7 @@ pub struct Claim {
     /// Who asks, for people who look.
     pub details: Details,
     /// The task or transaction this claim belongs to.
-    pub party: Option<Party>,
+    pub party: Option<PartyHandle>,
     /// How long the name stays closed if this holder is lost rather than released.
     pub lock_delay: Duration,
     /// Wants a lease of its own, which ends with nobody else's: nobody will renew it, or another process

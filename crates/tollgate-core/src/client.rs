@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -10,9 +9,10 @@ use tollgate_types::{LockName, Token};
 
 use crate::agenda::Agenda;
 use crate::backend::{Backend, BoxStream, Extension, Revocation};
-use crate::capabilities::{Adopt, Capabilities};
+use crate::capabilities::Capabilities;
 use crate::clock::{BootClock, Clock};
-use crate::error::{Error, Result};
+use crate::count::Count;
+use crate::error::{Error, ErrorKind, Result};
 use crate::grant::{Deadline, Grant};
 use crate::guarantees::Guarantee;
 use crate::guard::Guard;
@@ -36,9 +36,11 @@ pub(crate) struct Client {
     pub(crate) agenda: Arc<Agenda>,
     /// Guards in the program's hands.
     pub(crate) guards: Count,
+    /// Requests that may become guards.
+    pub(crate) claims: Count,
     /// Releases and withdrawals under way.
     background: Count,
-    closed: AtomicBool,
+    closed: watch::Sender<bool>,
 }
 
 impl Locks {
@@ -52,9 +54,10 @@ impl Locks {
     pub fn with_clock(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>) -> Result<Self> {
         let keeper = Keeper::global()?;
         let agenda = Agenda::start(keeper.clone(), clock.clone());
-        let (guards, background) = (Count::default(), Count::default());
-        let closed = AtomicBool::new(false);
-        Ok(Self { client: Arc::new(Client { backend, clock, keeper, agenda, guards, background, closed }) })
+        let (guards, claims, background) = (Count::default(), Count::default(), Count::default());
+        let closed = watch::Sender::new(false);
+        let client = Client { backend, clock, keeper, agenda, guards, claims, background, closed };
+        Ok(Self { client: Arc::new(client) })
     }
 
     /// A request for the lock `name`; see [`LockRequest`].
@@ -78,25 +81,26 @@ impl Locks {
     pub async fn adopt(&self, grant: Grant) -> Result<Guard> {
         let named = |error: Error| error.during("adopt").on(&grant.name);
         let capabilities = self.client.backend.capabilities();
-        let dies_with = match capabilities.adopt {
-            Adopt::Any => None,
-            // To renew it would be to renew a stranger's session, with all its locks.
-            Adopt::Standalone => (!grant.standalone).then_some("session; take the lock with no_renew"),
-            Adopt::Never => Some("process"),
+        self.client.check_open().and_then(|()| capabilities.check_adoptable(&grant)).map_err(named)?;
+        let clock = &*self.client.clock;
+        let extended = tokio::select! {
+            biased;
+            extended = self.client.backend.extend(&grant, grant.ttl, None) => extended,
+            () = clock.sleep_until(clock.now() + grant.ttl / 6) => {
+                Err(Error::new(ErrorKind::Timeout, "the engine does not answer; try again"))
+            }
         };
-        if let Some(what) = dies_with {
-            let message =
-                format!("a grant of the {} backend lives and dies with its {what}", capabilities.backend);
-            return Err(named(Error::unsupported(message)));
-        }
-        let deadline = match self.client.backend.extend(&grant, grant.ttl, None).await {
+        let deadline = match extended {
             Ok(Extension::Extended { deadline }) => deadline,
             Ok(Extension::Lost { cause }) => {
                 let message = format!("the lock is lost: {cause}; take it again");
-                return Err(named(Error::new(crate::ErrorKind::Lost, message)));
+                return Err(named(Error::new(ErrorKind::Lost, message)));
             }
-            Err(error) => match grant.deadline {
-                Deadline::At(deadline) if self.client.clock.now() < deadline => grant.deadline,
+            Err(error) => match (error.kind(), grant.deadline) {
+                (
+                    ErrorKind::Unavailable | ErrorKind::Timeout | ErrorKind::Indeterminate,
+                    Deadline::At(deadline),
+                ) if clock.now() < deadline => grant.deadline,
                 _ => return Err(named(error)),
             },
         };
@@ -117,7 +121,7 @@ impl Locks {
 
     /// Holders and waiters of one lock; `None` when nobody holds it or waits.
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Option<LockState>> {
-        let name = LockName::new(name)?;
+        let name = LockName::new(name).map_err(|error| Error::from(error).during("inspect"))?;
         self.client.backend.inspect(&name).await.map_err(|error| error.during("inspect").on(&name))
     }
 
@@ -134,17 +138,18 @@ impl Locks {
 
     /// Breaks the lock of the holder with `token`.
     pub async fn revoke(&self, name: impl AsRef<str>, token: Token) -> Result<Revocation> {
-        let name = LockName::new(name)?;
+        let name = LockName::new(name).map_err(|error| Error::from(error).during("revoke"))?;
         self.client.backend.revoke(&name, token).await.map_err(|error| error.during("revoke").on(&name))
     }
 
-    /// Refuses new requests, waits for releases and withdrawals under way in the background, and then, if
+    /// Refuses new requests, ends those that wait, waits for releases and withdrawals under way in the background, and then, if
     /// no guard is left, closes the engine's connections. Guards that are left stay valid.
     ///
     /// Await it before a process ends: what runs in the background ends with the process. While the engine is
     /// out of reach it waits as long as the engine could remember a claim; put a time-out around it.
     pub async fn close(&self) {
-        self.client.closed.store(true, Ordering::Release);
+        self.client.closed.send_replace(true);
+        self.client.claims.none_left().await;
         self.client.background.none_left().await;
         if self.client.guards.now() == 0 {
             self.client.backend.close().await;
@@ -155,10 +160,17 @@ impl Locks {
 impl Client {
     /// Fails after [`Locks::close`].
     pub(crate) fn check_open(&self) -> Result<()> {
-        if self.closed.load(Ordering::Acquire) {
-            return Err(Error::invalid("these locks were closed; connect again"));
+        if *self.closed.borrow() { Err(closed()) } else { Ok(()) }
+    }
+
+    /// Completes with an error when [`Locks::close`] is called.
+    pub(crate) fn closing(&self) -> impl Future<Output = Error> + Send + use<> {
+        let mut closes = self.closed.subscribe();
+        async move {
+            // An error would mean that the client is gone, and with it whoever waits for this.
+            let _ = closes.wait_for(|closed| *closed).await;
+            closed()
         }
-        Ok(())
     }
 
     /// Runs `work` on the keeper; [`Locks::close`] waits for it.
@@ -166,13 +178,16 @@ impl Client {
         self: &Arc<Self>,
         work: impl Future<Output = ()> + Send + 'static,
     ) -> JoinHandle<()> {
-        self.background.add();
-        let client = self.clone();
+        let counted = self.background.one();
         self.keeper.spawn(async move {
             work.await;
-            client.background.done();
+            drop(counted);
         })
     }
+}
+
+fn closed() -> Error {
+    Error::invalid("these locks were closed; connect again")
 }
 
 impl Drop for Client {
@@ -184,35 +199,5 @@ impl Drop for Client {
 impl std::fmt::Debug for Locks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Locks").field("backend", &self.capabilities().backend).finish_non_exhaustive()
-    }
-}
-
-/// A number of things under way that can be waited for.
-#[derive(Debug)]
-pub(crate) struct Count(watch::Sender<usize>);
-
-impl Default for Count {
-    fn default() -> Self {
-        Self(watch::Sender::new(0))
-    }
-}
-
-impl Count {
-    pub(crate) fn add(&self) {
-        self.0.send_modify(|count| *count += 1);
-    }
-
-    pub(crate) fn done(&self) {
-        self.0.send_modify(|count| *count -= 1);
-    }
-
-    fn now(&self) -> usize {
-        *self.0.borrow()
-    }
-
-    async fn none_left(&self) {
-        let mut count = self.0.subscribe();
-        // An error would mean that the sender is gone, which `self` is.
-        let _ = count.wait_for(|count| *count == 0).await;
     }
 }

@@ -34,7 +34,7 @@ pub enum ErrorKind {
 impl ErrorKind {
     /// Whether the same call may succeed later without anybody changing anything.
     fn retry_can_help(self) -> bool {
-        matches!(self, Self::Unavailable | Self::Timeout | Self::Indeterminate | Self::Lost | Self::Deadlock)
+        matches!(self, Self::Unavailable | Self::Timeout | Self::Indeterminate | Self::Deadlock)
     }
 }
 

@@ -37,7 +37,7 @@ impl Deadline {
 /// It can be written as JSON and adopted by another process. It contains the owner id: whoever has it can
 /// release the lock. It never contains a URL.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Json", into = "Json")]
+#[serde(try_from = "serde_json::Value", into = "Json")]
 pub struct Grant {
     /// Which lock.
     pub name: LockName,
@@ -55,6 +55,8 @@ pub struct Grant {
     pub age: Option<Age>,
     /// Whether it has a lease of its own, as [`Claim::standalone`] asks for.
     pub standalone: bool,
+    /// How long the name stays closed if this holder is lost rather than released.
+    pub lock_delay: Duration,
     /// What the backend needs to find it again, for example a session's number; only the backend reads it.
     pub handle: Option<String>,
 }
@@ -71,8 +73,14 @@ impl Grant {
             deadline,
             age: None,
             standalone: claim.standalone,
+            lock_delay: claim.lock_delay,
             handle: None,
         }
+    }
+
+    /// Whether a loss must be seen as one by the engine, which then keeps the name closed for a while.
+    pub(crate) fn has_lock_delay(&self) -> bool {
+        !self.lock_delay.is_zero()
     }
 
     /// Adds the age the engine gave the claim's party.
@@ -105,8 +113,18 @@ struct Json {
     age: Option<Age>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     standalone: bool,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    lock_delay_ms: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     handle: Option<String>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A deadline that expires names the boot whose clock it is on.
@@ -132,24 +150,31 @@ impl From<Grant> for Json {
             mode: grant.mode,
             owner: grant.owner,
             token: grant.token,
-            ttl_ms: u64::try_from(grant.ttl.as_millis()).unwrap_or(u64::MAX),
+            ttl_ms: millis(grant.ttl),
             deadline,
             age: grant.age,
             standalone: grant.standalone,
+            lock_delay_ms: millis(grant.lock_delay),
             handle: grant.handle,
         }
     }
 }
 
-impl TryFrom<Json> for Grant {
+impl TryFrom<serde_json::Value> for Grant {
     type Error = String;
-    fn try_from(json: Json) -> Result<Self, String> {
-        if json.tollgate_grant != 1 {
-            return Err(format!(
-                "this grant has version {}, and this program reads version 1; use a newer tollgate",
-                json.tollgate_grant
-            ));
+    fn try_from(json: serde_json::Value) -> Result<Self, String> {
+        // The version first: whatever else a later one has is not ours to judge.
+        match json.get("tollgate_grant").and_then(serde_json::Value::as_u64) {
+            Some(1) => {}
+            Some(version) => {
+                return Err(format!(
+                    "this grant has version {version}, and this program reads version 1; use a newer tollgate"
+                ));
+            }
+            None => return Err("this is not a grant: it has no number called tollgate_grant".to_owned()),
         }
+        let json: Json =
+            serde_json::from_value(json).map_err(|error| format!("this grant is damaged: {error}"))?;
         let deadline = match json.deadline {
             None => Deadline::Never,
             Some(JsonDeadline::At { boot_id: theirs, boottime_ns }) if theirs == boot_id() => {
@@ -166,6 +191,7 @@ impl TryFrom<Json> for Grant {
             deadline,
             age: json.age,
             standalone: json.standalone,
+            lock_delay: Duration::from_millis(json.lock_delay_ms),
             handle: json.handle,
         })
     }
@@ -200,6 +226,7 @@ mod tests {
             grant(Deadline::At(Moment::from_nanos(123_456_789))).with_age(Some(Age(7))).with_handle("s-1");
         shared.mode = Mode::Shared;
         shared.standalone = true;
+        shared.lock_delay = Duration::from_secs(2);
         let mut permit = grant(Deadline::Unknown);
         permit.mode = Mode::permit(5).unwrap();
         let written: Vec<String> = [grant(Deadline::Never), shared, permit]
@@ -232,7 +259,9 @@ mod tests {
         assert!(error.contains("use a newer tollgate"), "{error}");
         let more = line.replace("{\"tollgate_grant\"", "{\"later\":true,\"tollgate_grant\"");
         assert!(serde_json::from_str::<Grant>(&more).is_ok());
-        assert!(serde_json::from_str::<Grant>("{}").is_err());
+        let other = serde_json::from_str::<Grant>("{\"tollgate_grant\":2}").unwrap_err().to_string();
+        assert!(other.contains("use a newer tollgate"), "{other}");
+        assert!(serde_json::from_str::<Grant>("{}").unwrap_err().to_string().contains("not a grant"));
     }
 
     #[test]

@@ -8,13 +8,13 @@ use tollgate_types::Moment;
 
 use crate::agenda::Slot;
 use crate::backend::{LossCause, Release};
-use crate::capabilities::Adopt;
 use crate::client::Client;
+use crate::count::Counted;
 use crate::error::{Error, Result};
 use crate::grant::{Deadline, Grant};
-use crate::hold::{Hold, Limits};
-use crate::keep::release_until_answered;
+use crate::hold::{GuardState, Hold, Limits};
 use crate::lease::Lease;
+use crate::settle;
 
 /// A held lock. It belongs to whoever has this value, not to a thread or a task, and is not re-entrant.
 ///
@@ -27,6 +27,7 @@ pub struct Guard {
     slot: Option<Slot>,
     /// Nothing is left to release.
     settled: bool,
+    _counted: Counted,
 }
 
 impl Guard {
@@ -34,8 +35,8 @@ impl Guard {
     pub(crate) fn new(client: &Arc<Client>, grant: Grant, limits: Limits) -> Self {
         let hold = Arc::new(Hold::new(client.backend.clone(), client.clock.clone(), grant, limits));
         let slot = Some(client.agenda.add(&hold));
-        client.guards.add();
-        Self { lease: Lease { hold }, client: client.clone(), slot, settled: false }
+        let counted = client.guards.one();
+        Self { lease: Lease { hold }, client: client.clone(), slot, settled: false, _counted: counted }
     }
 
     /// A view that cannot release the lock.
@@ -43,14 +44,19 @@ impl Guard {
         self.lease.clone()
     }
 
-    /// Gives the lock back and waits for the engine's answer.
+    /// Gives the lock back and waits for the engine's answer: `AlreadyLost` if the lock was lost before.
     ///
     /// After an error the release goes on in the background, and the ttl ends what cannot be reached.
     pub async fn release(mut self) -> Result<Release> {
-        self.stop_keeping();
+        let before = self.stop_keeping();
+        if !settle::is_owed(&self.lease.hold, before) {
+            self.settled = true;
+            return Ok(Release::AlreadyLost);
+        }
         let released = self.lease.hold.backend.release(&self.lease.hold.grant).await;
         self.settled = released.is_ok();
-        released.map_err(|error| error.during("release").on(self.name()))
+        let released = released.map_err(|error| error.during("release").on(self.name()))?;
+        Ok(if matches!(before, GuardState::Lost { .. }) { Release::AlreadyLost } else { released })
     }
 
     /// Turns the guard into a grant that can be stored, sent, and [adopted](crate::Locks::adopt) elsewhere.
@@ -59,26 +65,10 @@ impl Guard {
     /// Fails where grants live and die with their process, and where they share a session unless the lock
     /// was taken with `no_renew`; the lock is released then.
     pub fn into_grant(mut self) -> Result<Grant> {
-        self.check().map_err(|error| error.during("detach"))?;
+        let named = |error: Error| error.during("detach").on(self.name());
+        self.check().map_err(named)?;
         let capabilities = self.lease.hold.backend.capabilities();
-        let detachable = match capabilities.adopt {
-            Adopt::Any => true,
-            Adopt::Standalone => self.lease.hold.grant.standalone,
-            Adopt::Never => false,
-        };
-        if !detachable {
-            return Err(Error::unsupported(format!(
-                "a grant of the {} backend lives and dies with its {}",
-                capabilities.backend,
-                if capabilities.adopt == Adopt::Never {
-                    "process"
-                } else {
-                    "session; take the lock with no_renew"
-                },
-            ))
-            .during("detach")
-            .on(self.name()));
-        }
+        capabilities.check_adoptable(&self.lease.hold.grant).map_err(named)?;
         let mut grant = self.lease.hold.grant.clone();
         let (deadline, _) = self.lease.hold.deadline();
         grant.deadline = if deadline == Moment::MAX { Deadline::Never } else { Deadline::At(deadline) };
@@ -93,8 +83,17 @@ impl Guard {
         let keeper = self.client.keeper.clone();
         self.client.keeper.spawn(async move {
             let cause = lost.await;
-            if cause != LossCause::Released {
-                keeper.spawn_blocking(move || callback(cause));
+            // What the callback captured is dropped with it, which may take long: never on the keeper.
+            let call = move || {
+                if cause != LossCause::Released {
+                    callback(cause);
+                }
+            };
+            if cause == LossCause::Released {
+                keeper.spawn_blocking(call);
+            } else {
+                // Of its own: the keeper's pool is limited, and others may block it.
+                std::thread::spawn(call);
             }
         });
     }
@@ -105,23 +104,24 @@ impl Guard {
         self.lease.hold.backend.descriptor(&self.lease.hold.grant)
     }
 
-    /// From here on nobody renews it and no view calls it held.
-    fn stop_keeping(&mut self) {
+    /// From here on nobody renews it and no view calls it held. Answers what it was before.
+    fn stop_keeping(&mut self) -> GuardState {
+        let before = self.lease.hold.state();
         self.lease.hold.lose(LossCause::Released);
         if let Some(slot) = self.slot.take() {
             self.client.agenda.remove(slot);
         }
+        before
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.stop_keeping();
-        if !self.settled {
+        let before = self.stop_keeping();
+        if !self.settled && settle::is_owed(&self.lease.hold, before) {
             let hold = self.lease.hold.clone();
-            self.client.in_background(async move { release_until_answered(&hold).await });
+            self.client.in_background(async move { settle::release(&hold).await });
         }
-        self.client.guards.done();
     }
 }
 

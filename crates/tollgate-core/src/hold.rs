@@ -10,7 +10,9 @@ use tollgate_types::{Mode, Moment};
 use crate::backend::{Backend, LossCause};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::fence::Fence;
 use crate::grant::{Deadline, Grant};
+use crate::states::States;
 
 /// Whether a guard may be relied on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,8 +37,6 @@ pub(crate) struct Limits {
     pub(crate) stall_after: Option<Duration>,
     /// Nobody renews it.
     pub(crate) no_renew: bool,
-    /// A loss must be seen as one by the engine, which then keeps the name closed for a while.
-    pub(crate) has_lock_delay: bool,
 }
 
 /// A grant in this process's hands: shared by the guard, its leases and the keeper.
@@ -126,11 +126,6 @@ impl Hold {
         if self.limits.no_renew || lease == Moment::MAX { Moment::MAX } else { lease - self.grant.ttl / 4 }
     }
 
-    /// Whether a loss must not be turned into a release.
-    pub(crate) fn has_lock_delay(&self) -> bool {
-        self.limits.has_lock_delay
-    }
-
     /// Whether the keeper renews it. Where nothing expires a renewal is how a loss is noticed.
     pub(crate) fn is_renewed(&self) -> bool {
         !self.limits.no_renew || self.grant.deadline == Deadline::Never
@@ -200,12 +195,16 @@ impl Hold {
         first
     }
 
+    /// Notes progress, unless it comes too late.
     pub(crate) fn report_progress(&self) {
+        if matches!(self.state(), GuardState::Lost { .. }) {
+            return;
+        }
         self.progress.store(self.clock.now().as_nanos(), Ordering::Release);
     }
 
-    pub(crate) fn watch(&self) -> watch::Receiver<GuardState> {
-        self.told.subscribe()
+    pub(crate) fn watch(&self) -> States {
+        States::new(self.told.subscribe())
     }
 
     /// Renews now, for as long as the lock has a ttl, and notes the outcome.
@@ -241,7 +240,13 @@ impl Hold {
             ))
             .on(&self.grant.name));
         }
-        self.renew().await?;
+        tokio::select! {
+            biased;
+            renewed = self.renew() => renewed?,
+            // An engine that does not answer must not keep the caller beyond its own loss.
+            () = self.clock.sleep_until(self.deadline().0) => {}
+            _ = self.watch().lost() => {}
+        }
         self.check()?;
         match self.remaining() {
             Some(left) if left < wanted => Err(Error::new(
@@ -267,42 +272,5 @@ impl Hold {
         };
         self.check()?;
         Ok(Fence { token: self.grant.token, exclusive })
-    }
-}
-
-/// Proof, as fresh as it can be, to show to a resource that refuses stale tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fence {
-    token: tollgate_types::Token,
-    exclusive: bool,
-}
-
-impl Fence {
-    /// The number to compare.
-    pub fn token(self) -> tollgate_types::Token {
-        self.token
-    }
-
-    /// Whether it raises the resource's mark; a shared holder's does not.
-    pub fn is_exclusive(self) -> bool {
-        self.exclusive
-    }
-}
-
-impl std::fmt::Display for Fence {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.token.fmt(f)
-    }
-}
-
-/// Completes when `states` says that it is over.
-pub(crate) async fn lost(mut states: watch::Receiver<GuardState>) -> LossCause {
-    loop {
-        if let GuardState::Lost { cause } = *states.borrow_and_update() {
-            return cause;
-        }
-        if states.changed().await.is_err() {
-            return LossCause::Released;
-        }
     }
 }

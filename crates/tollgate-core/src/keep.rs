@@ -1,19 +1,24 @@
 //! Renewal: what the keeper does for one guard, from its first due moment to its end.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tollgate_types::Moment;
 
-use crate::backend::{Backend, BoxFuture, LossCause};
-use crate::capabilities::Liveness;
-use crate::clock::Clock;
 use crate::hold::{GuardState, Hold};
+use crate::settle;
 use crate::wait::jittered;
 
-/// When a guard is first renewed.
+/// When a guard is first renewed: after a third of its ttl, or at once if it came with little left.
 pub(crate) fn first_renewal(hold: &Hold) -> Moment {
-    if hold.is_renewed() { hold.clock.now() + renewal_pause(hold) } else { Moment::MAX }
+    if !hold.is_renewed() {
+        return Moment::MAX;
+    }
+    let (deadline, _) = hold.deadline();
+    let ttl = hold.grant.ttl;
+    (hold.clock.now() + renewal_pause(hold)).min(deadline - (ttl - ttl / 3))
 }
 
 /// A third of the ttl, a little less for some, so that guards taken together are not renewed together.
@@ -28,13 +33,20 @@ pub(crate) async fn keep(hold: Arc<Hold>, mut renew_at: Moment) {
         hold.backend.lost(&hold.grant).unwrap_or_else(|| Box::pin(std::future::pending()));
     loop {
         if let GuardState::Lost { cause } = hold.state() {
-            return give_back(&hold, cause).await;
+            return settle::after_loss(&hold, cause).await;
         }
         if hold.clock.now() >= renew_at {
             let renewed = tokio::select! {
-                renewed = hold.renew() => renewed.is_ok(),
-                () = hold.clock.sleep_until(patience(&hold)) => false,
+                // The answer first: after a stop it and the end of our patience are there together.
+                biased;
+                // A driver that panics has not renewed.
+                renewed = AssertUnwindSafe(hold.renew()).catch_unwind() => renewed.is_ok_and(|renewed| renewed.is_ok()),
+                cause = &mut told_by_engine => {
+                    hold.lose(cause);
+                    continue;
+                }
                 () = hold.nudge.notified() => continue,
+                () = hold.clock.sleep_until(patience(&hold)) => false,
             };
             let pause = if renewed {
                 renewal_pause(&hold)
@@ -55,64 +67,7 @@ pub(crate) async fn keep(hold: Arc<Hold>, mut renew_at: Moment) {
 }
 
 /// How long a renewal may take before it counts as failed and is tried again.
-fn patience(hold: &Hold) -> Moment {
+pub(crate) fn patience(hold: &Hold) -> Moment {
     let (deadline, _) = hold.deadline();
     deadline.min(hold.clock.now() + hold.grant.ttl / 6)
-}
-
-/// After a loss the engine may still have the grant: a renewal that came late, or a lock given up by
-/// `max_hold` or `stall_after`. Give it back, so that the next does not wait for nothing.
-///
-/// A lock whose holder was asked to leave is the holder's to release: something may still hang on it. One
-/// with a lock-delay is left to expire: a release would open the name at once.
-async fn give_back(hold: &Hold, cause: LossCause) {
-    let cooperative =
-        cause == LossCause::Revoked && hold.backend.capabilities().liveness == Liveness::Process;
-    let expires = hold.has_lock_delay();
-    if cooperative
-        || expires
-        || matches!(cause, LossCause::Released | LossCause::Gone | LossCause::SessionEnded)
-    {
-        return;
-    }
-    release_until_answered(hold).await;
-}
-
-/// Repeats a release until the engine answers, or has forgotten the grant by itself.
-pub(crate) async fn release_until_answered(hold: &Hold) {
-    let until = forgotten_after(&*hold.backend, &*hold.clock, hold.grant.ttl);
-    until_answered(&*hold.clock, until, hold.grant.ttl, || {
-        Box::pin(async { hold.backend.release(&hold.grant).await.is_ok() })
-    })
-    .await;
-}
-
-/// Repeats a request that acts by owner id, and so may be repeated, until it is answered or `until` has come.
-pub(crate) async fn until_answered<'a>(
-    clock: &dyn Clock,
-    until: Moment,
-    ttl: Duration,
-    request: impl Fn() -> BoxFuture<'a, bool>,
-) {
-    let mut pause = Duration::from_millis(20);
-    loop {
-        let answered = tokio::select! {
-            answered = request() => answered,
-            () = clock.sleep_until(until.min(clock.now() + ttl / 3)) => false,
-        };
-        if answered || clock.now() >= until {
-            return;
-        }
-        clock.sleep_until(clock.now() + jittered(pause)).await;
-        pause = (pause * 2).min(ttl / 3);
-    }
-}
-
-/// When an engine has forgotten a claim that nobody renews: a lease after its ttl. A session that other
-/// locks keep alive, or a process that lives on, never does.
-pub(crate) fn forgotten_after(backend: &dyn Backend, clock: &dyn Clock, ttl: Duration) -> Moment {
-    match backend.capabilities().liveness {
-        Liveness::Lease => clock.now() + ttl,
-        Liveness::Session | Liveness::Process => Moment::MAX,
-    }
 }

@@ -4,12 +4,13 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tollgate_types::{LockName, Mode, Moment, Token};
 
 use crate::backend::LossCause;
 use crate::error::Result;
-use crate::hold::{Fence, GuardState, Hold};
+use crate::fence::Fence;
+use crate::hold::{GuardState, Hold};
+use crate::states::States;
 
 /// A view of a held lock: everything a [`Guard`](crate::Guard) tells, without the power to release it.
 /// Cloning is cheap; a view that outlives its guard says `Lost`.
@@ -75,11 +76,12 @@ impl Lease {
 
     /// Completes with the cause when the lock is lost, or released.
     pub fn lost(&self) -> impl Future<Output = LossCause> + Send + 'static {
-        crate::hold::lost(self.hold.watch())
+        self.hold.watch().lost()
     }
 
-    /// Tells every change of the state.
-    pub fn watch(&self) -> watch::Receiver<GuardState> {
+    /// Follows the state, as the keeper tells it: what only [`state`](Self::state) sees, that a renewal is
+    /// late, is not among it.
+    pub fn watch(&self) -> States {
         self.hold.watch()
     }
 }

@@ -1,7 +1,8 @@
 //! The core of Tollgate: the contract engines implement, and everything about locks that needs no engine.
 //!
 //! Read [`backend`] for the contract, `lock.rs` for how a lock is taken, `hold.rs` for what a guard
-//! believes and when it stops, and `keep.rs` for renewal.
+//! believes and when it stops, `agenda.rs` and `keep.rs` for renewal, and `settle.rs` for what the engine is
+//! told when it is over.
 
 mod agenda;
 pub mod backend;
@@ -9,8 +10,10 @@ pub mod capabilities;
 mod claim;
 mod client;
 mod clock;
+mod count;
 mod error;
 pub mod events;
+mod fence;
 mod grant;
 pub mod guarantees;
 mod guard;
@@ -19,9 +22,12 @@ mod keep;
 mod keeper;
 mod lease;
 mod lock;
+mod party;
 mod pending;
 mod set;
+mod settle;
 mod state;
+mod states;
 pub mod wait;
 
 pub use backend::{
@@ -32,15 +38,18 @@ pub use claim::{Claim, Details};
 pub use client::Locks;
 pub use clock::{BootClock, Clock};
 pub use error::{Error, ErrorKind, Result};
+pub use fence::Fence;
 pub use grant::{Deadline, Grant};
 pub use guarantees::{Fault, Guarantee, Guarantees};
 pub use guard::Guard;
-pub use hold::{Fence, GuardState};
+pub use hold::GuardState;
 pub use keeper::Keeper;
 pub use lease::Lease;
-pub use lock::{DEFAULT_TTL, LockRequest, PartyHandle};
+pub use lock::{DEFAULT_TTL, LockRequest};
+pub use party::PartyHandle;
 pub use set::{Guards, SetRequest};
 pub use state::{Event, Happening, Holder, LockState, Waiter};
+pub use states::States;
 pub use tollgate_types::{
     Age, InvalidName, InvalidToken, LockName, Mode, Moment, OwnerId, Party, PartyId, Token,
 };

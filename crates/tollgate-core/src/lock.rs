@@ -1,9 +1,9 @@
 //! How a lock is taken: the request, and the way from a claim to a guard.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_types::{Age, LockName, Mode, Party, PartyId};
+use tollgate_types::{LockName, Mode};
 
 use crate::backend::{Attempt, Release};
 use crate::claim::Claim;
@@ -14,7 +14,25 @@ use crate::grant::Grant;
 use crate::guard::Guard;
 use crate::hold::Limits;
 use crate::lease::Lease;
+use crate::party::PartyHandle;
 use crate::pending::Pending;
+
+/// How long a caller is kept waiting for an answer it does not need; the rest goes on in the background.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Waits for a release, but not for ever.
+pub(crate) async fn within_patience(
+    clock: &dyn Clock,
+    release: impl Future<Output = Result<Release>>,
+) -> Result<Release> {
+    tokio::select! {
+        biased;
+        released = release => released,
+        () = clock.sleep_until(clock.now() + PATIENCE) => {
+            Err(Error::new(ErrorKind::Timeout, "the release is not answered; it goes on in the background"))
+        }
+    }
+}
 
 /// The ttl of a lock whose request does not say.
 pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
@@ -109,7 +127,6 @@ impl LockRequest {
     /// still had under way can arrive first.
     pub fn lock_delay(mut self, delay: Duration) -> Self {
         self.lock_delay = delay;
-        self.limits.has_lock_delay = !delay.is_zero();
         self
     }
 
@@ -153,6 +170,7 @@ impl LockRequest {
     ///
     /// Fails with `Lost` also if `work` came to its end but the lock had not lasted until then.
     pub async fn run<T>(self, work: impl AsyncFnOnce(Lease) -> T) -> Result<T> {
+        let clock = self.client.clock.clone();
         let guard = self.acquire().await?;
         let lost = guard.lost();
         let value = tokio::select! {
@@ -162,7 +180,7 @@ impl LockRequest {
         };
         guard.check().map_err(|error| error.during("run"))?;
         let lease = guard.lease();
-        match guard.release().await {
+        match within_patience(&*clock, guard.release()).await {
             Ok(Release::AlreadyLost) => Err(lease.hold.lost_error(crate::LossCause::Gone).during("run")),
             // The work was done under the lock; a release that is not answered goes on in the background.
             Ok(Release::Released) | Err(_) => Ok(value),
@@ -177,8 +195,13 @@ impl LockRequest {
         let started = self.client.clock.now();
         let backend = self.client.backend.clone();
         let pending = Pending::new(&self.client, claim);
+        let closed = self.client.closing();
         let grant = match most {
-            None => Some(backend.acquire(pending.claim()).await.map_err(named)?),
+            None => tokio::select! {
+                biased;
+                grant = backend.acquire(pending.claim()) => Some(grant.map_err(named)?),
+                error = closed => return Err(named(error)),
+            },
             Some(Duration::ZERO) => match backend.try_acquire(pending.claim()).await.map_err(named)? {
                 Attempt::Granted(grant) => Some(grant),
                 Attempt::Busy(_) => {
@@ -189,6 +212,7 @@ impl LockRequest {
             Some(most) => tokio::select! {
                 biased;
                 grant = backend.acquire(pending.claim()) => Some(grant.map_err(named)?),
+                error = closed => return Err(named(error)),
                 () = self.client.clock.sleep_until(started + most) => None,
             },
         };
@@ -206,7 +230,7 @@ impl LockRequest {
         }
         let guard = Guard::new(&self.client, grant, self.limits);
         pending.settle();
-        guard.check()?;
+        guard.check().map_err(|error| error.retryable(true))?;
         Ok(guard)
     }
 
@@ -228,7 +252,7 @@ impl LockRequest {
         let mut claim = Claim::new(name, mode, self.ttl);
         claim.details.meta.extend(self.meta.iter().cloned());
         claim.details.check()?;
-        claim.party = self.party.as_ref().map(PartyHandle::stamp);
+        claim.party = self.party.clone();
         claim.lock_delay = self.lock_delay;
         claim.standalone = self.limits.no_renew;
         Ok(claim)
@@ -241,36 +265,5 @@ impl std::fmt::Debug for LockRequest {
             .field("name", &self.name)
             .field("ttl", &self.ttl)
             .finish_non_exhaustive()
-    }
-}
-
-/// A task or transaction that joins several claims. Clones are the same party, and it keeps its age across
-/// retries.
-#[derive(Debug, Clone)]
-pub struct PartyHandle {
-    id: PartyId,
-    age: Arc<OnceLock<Age>>,
-}
-
-impl PartyHandle {
-    /// A new party. It gets its age with its first claim.
-    pub fn new() -> Self {
-        Self { id: PartyId::random(), age: Arc::default() }
-    }
-
-    /// What a claim carries of it.
-    pub fn stamp(&self) -> Party {
-        Party { id: self.id, age: self.age.get().copied() }
-    }
-
-    fn note(&self, age: Age) {
-        // The first age stays; a second claim of the same party was stamped with the same one.
-        let _ = self.age.set(age);
-    }
-}
-
-impl Default for PartyHandle {
-    fn default() -> Self {
-        Self::new()
     }
 }

@@ -5,18 +5,20 @@ use std::time::Duration;
 
 use crate::claim::Claim;
 use crate::client::Client;
-use crate::keep::{forgotten_after, until_answered};
+use crate::count::Counted;
+use crate::settle::{forgotten_after, until_answered};
 
 /// A claim that the engine may know of. Dropping it, at whatever await the caller gave up, withdraws it.
 pub(crate) struct Pending {
     client: Arc<Client>,
     claim: Claim,
     settled: bool,
+    _counted: Counted,
 }
 
 impl Pending {
     pub(crate) fn new(client: &Arc<Client>, claim: Claim) -> Self {
-        Self { client: client.clone(), claim, settled: false }
+        Self { client: client.clone(), claim, settled: false, _counted: client.claims.one() }
     }
 
     pub(crate) fn claim(&self) -> &Claim {

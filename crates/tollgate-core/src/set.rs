@@ -8,9 +8,11 @@ use futures_util::future::{BoxFuture, select_all};
 use tollgate_types::LockName;
 
 use crate::backend::{LossCause, Release};
+use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
-use crate::lock::LockRequest;
+use crate::lock::{LockRequest, within_patience};
+use crate::party::PartyHandle;
 
 /// A request for several locks. They are taken one after the other in the order of their names, which is
 /// the same for everybody, so that no two sets wait for each other.
@@ -49,6 +51,36 @@ impl SetRequest {
     /// Adds something that people see who look at one of the locks.
     pub fn meta(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.each = self.each.meta(key, value);
+        self
+    }
+
+    /// Gives the set up after it was held for `most`, whatever the work does.
+    pub fn max_hold(mut self, most: Duration) -> Self {
+        self.each = self.each.max_hold(most);
+        self
+    }
+
+    /// Gives each up when nobody called its [`progress`](crate::Lease::progress) for this long.
+    pub fn stall_after(mut self, silence: Duration) -> Self {
+        self.each = self.each.stall_after(silence);
+        self
+    }
+
+    /// Has nobody renew them: they end with their ttl.
+    pub fn no_renew(mut self) -> Self {
+        self.each = self.each.no_renew();
+        self
+    }
+
+    /// Keeps each name closed for `delay` if its holder is lost rather than released.
+    pub fn lock_delay(mut self, delay: Duration) -> Self {
+        self.each = self.each.lock_delay(delay);
+        self
+    }
+
+    /// Says which task or transaction the set belongs to.
+    pub fn party(mut self, party: &PartyHandle) -> Self {
+        self.each = self.each.party(party);
         self
     }
 
@@ -96,12 +128,13 @@ impl SetRequest {
             match next {
                 Ok(Some(guard)) => taken.guards.push(guard),
                 Ok(None) => {
-                    taken.release().await?;
+                    // Busy is busy, whether or not the others' releases are answered.
+                    let _ = taken.release_within_patience(&*clock).await;
                     return Ok(Err(name));
                 }
                 Err(error) => {
                     // What could not be released now is released in the background.
-                    let _ = taken.release().await;
+                    let _ = taken.release_within_patience(&*clock).await;
                     return Err(error);
                 }
             }
@@ -113,7 +146,7 @@ impl SetRequest {
     fn sorted(&self) -> Result<BTreeSet<LockName>> {
         let mut sorted = BTreeSet::new();
         for name in &self.names {
-            let name = LockName::new(name)?;
+            let name = LockName::new(name).map_err(|error| Error::from(error).during("acquire"))?;
             if sorted.contains(&name) {
                 return Err(Error::invalid("the set names it twice; a lock is not re-entrant")
                     .during("acquire")
@@ -169,6 +202,29 @@ impl Guards {
         }
     }
 
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.guards.len()
+    }
+
+    /// Whether there are none, which a set never has.
+    pub fn is_empty(&self) -> bool {
+        self.guards.is_empty()
+    }
+
+    /// Makes sure that at least `wanted` is left of every one of them, renewing if needed, or fails.
+    pub async fn ensure(&self, wanted: Duration) -> Result<()> {
+        for guard in &self.guards {
+            guard.ensure(wanted).await?;
+        }
+        Ok(())
+    }
+
+    /// As [`release`](Self::release), without waiting for ever for an engine that does not answer.
+    async fn release_within_patience(self, clock: &dyn Clock) -> Result<Release> {
+        within_patience(clock, self.release()).await
+    }
+
     /// Gives all of them back: `AlreadyLost` if one of them was. The first error is told; the rest are
     /// released all the same.
     pub async fn release(self) -> Result<Release> {
@@ -181,5 +237,13 @@ impl Guards {
             }
         }
         outcome
+    }
+}
+
+impl IntoIterator for Guards {
+    type Item = Guard;
+    type IntoIter = std::vec::IntoIter<Guard>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.guards.into_iter()
     }
 }

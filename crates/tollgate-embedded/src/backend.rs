@@ -11,8 +11,8 @@ use tollgate_core::capabilities::{Adopt, Capabilities, Liveness, Modes, Queue, R
 use tollgate_core::guarantees::Basis;
 use tollgate_core::{
     Attempt, Backend, BootClock, Claim, Clock, Contention, Deadline, Details, Error, ErrorKind, Event,
-    Extension, Fault, Grant, Guarantees, Holder, Keeper, LockName, LockState, LossCause, Moment, Release,
-    Result, Revocation, Token, Waiter,
+    Extension, Fault, Grant, Guarantees, Holder, Keeper, LockName, LockState, LossCause, Mode, Moment,
+    PartyHandle, Release, Result, Revocation, Token, Waiter,
 };
 use tollgate_engine::{Answer, Command, Granted, LockView};
 
@@ -50,7 +50,7 @@ impl MemoryBackend {
     }
 
     fn acquire_now(&self, claim: &Claim, wait: bool) -> Taken {
-        self.heart.acquire(
+        let asked = self.heart.acquire(
             tollgate_engine::Claim {
                 name: claim.name.clone(),
                 mode: claim.mode,
@@ -59,11 +59,15 @@ impl MemoryBackend {
                 // A waiter lives in this process: it cannot vanish without being dropped.
                 wait_lease: None,
                 lock_delay: claim.lock_delay,
-                party: claim.party,
+                party: claim.party.as_ref().map(PartyHandle::stamp),
                 details: Arc::new(claim.details.clone()),
             },
             wait,
-        )
+        );
+        if let (Some(party), Some(age)) = (&claim.party, asked.age) {
+            party.note(age);
+        }
+        asked.taken
     }
 }
 
@@ -149,7 +153,7 @@ impl Backend for MemoryBackend {
                 Taken::Later(granted) => match granted.await {
                     Ok(granted) => Ok(grant(claim, granted)),
                     Err(_) => {
-                        Err(Error::new(ErrorKind::Indeterminate, "the claim was withdrawn while it waited"))
+                        Err(Error::new(ErrorKind::Lost, "the claim was withdrawn while it waited; ask again"))
                     }
                 },
                 Taken::Not(other) => Err(unexpected(other)),
@@ -194,20 +198,17 @@ impl Backend for MemoryBackend {
 
     fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<Option<LockState>>> {
         Box::pin(async move {
-            Ok(self
-                .heart
-                .look(|engine, now| engine.inspect(name).map(|view| state(&view, now)))
-                .filter(is_in_use))
+            let seen = self.heart.look(|engine, now| engine.inspect(name).map(|view| Seen::new(&view, now)));
+            Ok(seen.map(Seen::state).filter(is_in_use))
         })
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<LockState>> {
-        let look = move || {
-            self.heart.look(|engine, now| {
-                engine.list(prefix).iter().map(|view| state(view, now)).collect::<Vec<_>>()
-            })
-        };
-        Box::pin(stream::iter(look().into_iter().filter(is_in_use).map(Ok)))
+        // Under the engine's lock only references are counted; the copies are made outside, as they are read.
+        let seen = self.heart.look(|engine, now| {
+            engine.list(prefix).iter().map(|view| Seen::new(view, now)).collect::<Vec<_>>()
+        });
+        Box::pin(stream::iter(seen.into_iter().map(Seen::state).filter(is_in_use).map(Ok)))
     }
 
     fn events<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<Event>> {
@@ -241,23 +242,35 @@ fn is_in_use(state: &LockState) -> bool {
     !(state.holders.is_empty() && state.waiters.is_empty())
 }
 
-fn state(view: &LockView<'_, Kept>, now: Moment) -> LockState {
-    LockState {
-        name: view.name.clone(),
-        holders: view
-            .holders
-            .iter()
-            .map(|holder| Holder {
-                mode: holder.mode,
-                token: Some(holder.token),
-                expires_in: Some(holder.expires.since(now)),
-                details: Details::clone(holder.details),
-            })
-            .collect(),
-        waiters: view
-            .waiters
-            .iter()
-            .map(|waiter| Waiter { mode: waiter.mode, details: Details::clone(waiter.details) })
-            .collect(),
+/// A lock as the engine showed it, with everything that is expensive to copy still shared.
+struct Seen {
+    name: LockName,
+    holders: Vec<(Mode, Token, Duration, Kept)>,
+    waiters: Vec<(Mode, Kept)>,
+}
+
+impl Seen {
+    fn new(view: &LockView<'_, Kept>, now: Moment) -> Self {
+        let holders = view.holders.iter();
+        Self {
+            name: view.name.clone(),
+            holders: holders.map(|h| (h.mode, h.token, h.expires.since(now), h.details.clone())).collect(),
+            waiters: view.waiters.iter().map(|waiter| (waiter.mode, waiter.details.clone())).collect(),
+        }
+    }
+
+    fn state(self) -> LockState {
+        let holder = |(mode, token, left, details): (_, _, _, Kept)| Holder {
+            mode,
+            token: Some(token),
+            expires_in: Some(left),
+            details: Details::clone(&details),
+        };
+        let waiter = |(mode, details): (_, Kept)| Waiter { mode, details: Details::clone(&details) };
+        LockState {
+            name: self.name,
+            holders: self.holders.into_iter().map(holder).collect(),
+            waiters: self.waiters.into_iter().map(waiter).collect(),
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::{Notify, broadcast, oneshot};
-use tollgate_core::{Clock, Details, Event, Happening, Keeper, Moment, OwnerId};
+use tollgate_core::{Age, Clock, Details, Event, Happening, Keeper, Moment, OwnerId};
 use tollgate_engine::{Answer, Command, Engine, Event as EngineEvent, Granted};
 
 /// What the engine keeps about a holder.
@@ -33,6 +33,12 @@ pub(crate) enum Taken {
     Not(Answer),
 }
 
+/// What an acquire came to, and how old the claim's party is, if it has one.
+pub(crate) struct Asked {
+    pub(crate) taken: Taken,
+    pub(crate) age: Option<Age>,
+}
+
 impl Heart {
     pub(crate) fn start(clock: Arc<dyn Clock>, keeper: &Keeper) -> Arc<Self> {
         let table = Table { engine: Engine::new(), waiting: HashMap::new(), alarm: Moment::MAX };
@@ -44,19 +50,23 @@ impl Heart {
     }
 
     /// Takes the lock, or joins the queue and gets a receiver for the day it is granted.
-    pub(crate) fn acquire(&self, claim: tollgate_engine::Claim<Kept>, wait: bool) -> Taken {
-        let (name, owner) = (claim.name.clone(), claim.owner);
+    pub(crate) fn acquire(&self, claim: tollgate_engine::Claim<Kept>, wait: bool) -> Asked {
+        let (name, owner, party) = (claim.name.clone(), claim.owner, claim.party);
         self.with(|heart, table| match heart.apply(table, Command::Acquire { claim, wait }) {
             Answer::Granted(granted) => {
                 heart.tell(Event { name, token: granted.token, what: Happening::Granted });
-                Taken::Now(granted)
+                Asked { taken: Taken::Now(granted), age: granted.age }
             }
-            Answer::Queued { .. } => {
+            Answer::Queued { age, .. } => {
                 let (sender, receiver) = oneshot::channel();
                 table.waiting.insert(owner, sender);
-                Taken::Later(receiver)
+                Asked { taken: Taken::Later(receiver), age }
             }
-            other => Taken::Not(other),
+            // A claim that was refused left no trace, but its party has begun to claim: it has an age.
+            other => Asked {
+                taken: Taken::Not(other),
+                age: party.map(|party| party.age.unwrap_or(Age(heart.clock.now().as_nanos() / 1000))),
+            },
         })
     }
 

@@ -32,9 +32,10 @@ mod url;
 
 pub use connect::connect;
 pub use tollgate_core::{
-    Age, Capabilities, Deadline, Details, Error, ErrorKind, Event, Fault, Fence, Grant, Guarantee,
-    Guarantees, Guard, GuardState, Guards, Happening, Holder, Lease, LockName, LockRequest, LockState, Locks,
-    LossCause, Mode, Moment, PartyHandle, Release, Result, Revocation, SetRequest, Token, Waiter,
+    Age, Capabilities, DEFAULT_TTL, Deadline, Details, Error, ErrorKind, Event, Fault, Fence, Grant,
+    Guarantee, Guarantees, Guard, GuardState, Guards, Happening, Holder, InvalidName, InvalidToken, Lease,
+    LockName, LockRequest, LockState, Locks, LossCause, Mode, Moment, PartyHandle, Release, Result,
+    Revocation, SetRequest, States, Token, Waiter,
 };
 
 pub use tollgate_core::capabilities;

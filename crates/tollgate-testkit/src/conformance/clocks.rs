@@ -34,7 +34,7 @@ async fn a_suspended_holder_hears_of_its_loss(world: World) {
     assert_eq!(soon("the callback is called", receiver).await.unwrap(), LossCause::Expired);
     let told =
         soon("the watch tells", watch.wait_for(|state| matches!(state, GuardState::Lost { .. }))).await;
-    assert_eq!(*told.unwrap(), GuardState::Lost { cause: LossCause::Expired });
+    assert_eq!(told, GuardState::Lost { cause: LossCause::Expired });
 }
 
 async fn a_suspend_takes_nothing_that_never_expires(world: World) {

@@ -19,8 +19,8 @@ async fn failing_renewals_mean_jeopardy_and_then_loss(world: World) {
     backend.always(Operation::Extend, Trouble::Refused);
     let guard = locks.lock(world.name("failing")).ttl(world.ttl()).acquire().await.unwrap();
     let mut watch = guard.watch();
-    let jeopardy = soon("the guard is in jeopardy", watch.wait_for(|state| *state != GuardState::Held)).await;
-    assert_eq!(*jeopardy.unwrap(), GuardState::Jeopardy, "a failed renewal is no loss yet");
+    let jeopardy = soon("the guard is in jeopardy", watch.wait_for(|state| state != GuardState::Held)).await;
+    assert_eq!(jeopardy, GuardState::Jeopardy, "a failed renewal is no loss yet");
     assert_eq!(guard.state(), GuardState::Jeopardy);
     guard.fence().expect("a lock in jeopardy is still held");
     assert_eq!(soon("the loss is signalled", guard.lost()).await, LossCause::Expired);
@@ -52,8 +52,8 @@ async fn a_renewal_that_works_again_ends_the_jeopardy(world: World) {
     backend.next(Operation::Extend, Trouble::Refused);
     let guard = locks.lock(world.name("recovering")).ttl(world.ttl()).acquire().await.unwrap();
     let mut watch = guard.watch();
-    soon("the guard is in jeopardy", watch.wait_for(|state| *state == GuardState::Jeopardy)).await.unwrap();
-    soon("the guard is held again", watch.wait_for(|state| *state == GuardState::Held)).await.unwrap();
+    soon("the guard is in jeopardy", watch.wait_for(|state| state == GuardState::Jeopardy)).await;
+    soon("the guard is held again", watch.wait_for(|state| state == GuardState::Held)).await;
     guard.check().unwrap();
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }

@@ -118,7 +118,7 @@ fn claimed(claim: &Claim) -> Claimed {
         name: claim.name.clone(),
         mode: claim.mode,
         owner: claim.owner,
-        party: claim.party,
+        party: claim.party.as_ref().map(tollgate_core::PartyHandle::stamp),
         details: claim.details.clone(),
     }
 }

@@ -1,0 +1,84 @@
+//! What is owed to the engine when a hold or a claim is over: the one place that decides it.
+//!
+//! | why it is over | what the engine is told |
+//! | --- | --- |
+//! | the user released or dropped the guard | it is released, at once |
+//! | the engine said so (gone, session ended, revoked) | nothing: it knows; a holder that was *asked* to leave releases when it does |
+//! | its deadline passed, or `max_hold`, or `stall_after` | it is released a margin later, so that those who were told have time to stop |
+//! | the same, with a lock-delay | nothing: a release would open the name at once |
+//!
+//! A guard that is dropped after its loss has stopped, and need not wait for the margin.
+
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tollgate_types::Moment;
+
+use crate::backend::{Backend, BoxFuture, LossCause};
+use crate::capabilities::Liveness;
+use crate::clock::Clock;
+use crate::grant::Deadline;
+use crate::hold::{GuardState, Hold};
+use crate::wait::jittered;
+
+/// After a loss that the keeper noticed.
+pub(crate) async fn after_loss(hold: &Hold, cause: LossCause) {
+    if let LossCause::Expired | LossCause::MaxHold | LossCause::Stalled = cause
+        && !hold.grant.has_lock_delay()
+    {
+        hold.clock.sleep_until(hold.deadline().0 + Deadline::margin(hold.grant.ttl)).await;
+        release(hold).await;
+    }
+}
+
+/// Whether a guard that ends in the state `before` has something to release.
+pub(crate) fn is_owed(hold: &Hold, before: GuardState) -> bool {
+    match before {
+        GuardState::Held | GuardState::Jeopardy => true,
+        GuardState::Lost { cause: LossCause::Released } => true,
+        GuardState::Lost { .. } => !hold.grant.has_lock_delay(),
+    }
+}
+
+/// Repeats a release until the engine answers, or has forgotten the grant by itself.
+pub(crate) async fn release(hold: &Hold) {
+    let until = forgotten_after(&*hold.backend, &*hold.clock, hold.grant.ttl);
+    until_answered(&*hold.clock, until, hold.grant.ttl, || {
+        Box::pin(async { hold.backend.release(&hold.grant).await.is_ok() })
+    })
+    .await;
+}
+
+/// Repeats a request that acts by owner id, and so may be repeated, until it is answered or `until` has come.
+pub(crate) async fn until_answered<'a>(
+    clock: &dyn Clock,
+    until: Moment,
+    ttl: Duration,
+    request: impl Fn() -> BoxFuture<'a, bool>,
+) {
+    let mut pause = Duration::from_millis(20);
+    loop {
+        let answered = tokio::select! {
+            // The request first: after a stop its answer and the end of our patience are there together.
+            biased;
+            // A driver that panics has not answered.
+            answered = AssertUnwindSafe(request()).catch_unwind() => answered.unwrap_or(false),
+            () = clock.sleep_until(until.min(clock.now() + ttl / 3)) => false,
+        };
+        if answered || clock.now() >= until {
+            return;
+        }
+        clock.sleep_until(clock.now() + jittered(pause)).await;
+        pause = (pause * 2).min(ttl / 3);
+    }
+}
+
+/// When an engine has forgotten a claim that nobody renews: a lease after its ttl. A session that other
+/// locks keep alive, or a process that lives on, never does.
+pub(crate) fn forgotten_after(backend: &dyn Backend, clock: &dyn Clock, ttl: Duration) -> Moment {
+    match backend.capabilities().liveness {
+        Liveness::Lease => clock.now() + ttl,
+        Liveness::Session | Liveness::Process => Moment::MAX,
+    }
+}
