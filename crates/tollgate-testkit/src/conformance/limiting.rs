@@ -11,27 +11,30 @@ pub(super) const CASES: &[Case] = &[
 
 async fn a_lock_is_given_up_after_max_hold(world: World) {
     let name = world.name("max-hold");
-    let most = Duration::from_millis(400);
-    let guard = world.locks().await.lock(&name).ttl(world.ttl() * 4).max_hold(most).acquire().await.unwrap();
+    let (most, ttl) = (Duration::from_millis(400), world.ttl() * 20);
+    let started = Instant::now();
+    let guard = world.locks().await.lock(&name).ttl(ttl).max_hold(most).acquire().await.unwrap();
     assert!(guard.remaining().expect("max_hold is an end") <= most);
     let cause = soon("the loss is signalled", guard.lost()).await;
     assert_eq!(cause, LossCause::MaxHold);
     expect_kind(guard.fence(), ErrorKind::Lost);
-    // Well before the ttl would have ended it.
     let next = soon("the next is in", world.locks().await.lock(&name).acquire()).await.unwrap();
+    assert!(started.elapsed() < ttl / 2, "it was not given up, only the ttl ended it");
     assert_eq!(guard.release().await.unwrap(), Release::AlreadyLost);
     next.release().await.unwrap();
 }
 
 async fn a_lock_is_given_up_when_the_work_stalls(world: World) {
     let name = world.name("stalled");
-    let silence = Duration::from_millis(400);
-    let guard =
-        world.locks().await.lock(&name).ttl(world.ttl() * 4).stall_after(silence).acquire().await.unwrap();
+    let (silence, ttl) = (Duration::from_millis(400), world.ttl() * 20);
+    let started = Instant::now();
+    let guard = world.locks().await.lock(&name).ttl(ttl).stall_after(silence).acquire().await.unwrap();
     assert_eq!(soon("the loss is signalled", guard.lost()).await, LossCause::Stalled);
     guard.progress();
     expect_kind(guard.check(), ErrorKind::Lost);
-    soon("the next is in", world.locks().await.lock(&name).acquire()).await.unwrap().release().await.unwrap();
+    let next = soon("the next is in", world.locks().await.lock(&name).acquire()).await.unwrap();
+    assert!(started.elapsed() < ttl / 2, "it was not given up, only the ttl ended it");
+    next.release().await.unwrap();
 }
 
 async fn progress_keeps_the_lock(world: World) {

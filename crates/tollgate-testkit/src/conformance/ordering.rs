@@ -1,5 +1,7 @@
 //! Waiting is fair and quiet.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use super::prelude::*;
 
 pub(super) const CASES: &[Case] = &[
@@ -50,20 +52,36 @@ async fn a_waiter_that_gives_up_does_not_hold_up_the_queue(world: World) {
     world.until_idle(&name).await;
 }
 
+/// One who is inside, until dropped: one that gives up does not leave the count behind.
+struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    fn enter(inside: &Arc<AtomicUsize>) -> Self {
+        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two were in at once");
+        Self(inside.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 async fn many_waiters_are_all_served(world: World) {
     // An engine without a queue makes everybody try again and again: fewer of them say as much.
     let waiters = if queues(world.capabilities()) { scale(200, 10_000) } else { scale(30, 200) };
     let name = world.name("crowd");
     let clients = [world.locks().await, world.locks().await, world.locks().await];
-    let inside = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let inside = Arc::new(AtomicUsize::new(0));
     let tasks = (0..waiters).map(|waiter| {
         let (request, inside) = (clients[waiter % clients.len()].lock(&name), inside.clone());
         tokio::spawn(async move {
             let guard = request.acquire().await.expect("the turn comes");
-            // No await between the two: one that gives up must not leave the count behind.
-            assert_eq!(inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0, "two were in at once");
-            std::thread::sleep(Duration::from_micros(10));
-            inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+            let counted = Counted::enter(&inside);
+            // Whoever else is let in now runs here and counts, too.
+            tokio::task::yield_now().await;
+            drop(counted);
             guard.release().await.expect("a release is answered");
         })
     });

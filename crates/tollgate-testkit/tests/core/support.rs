@@ -1,0 +1,188 @@
+//! Engines, clients, and backends that differ from another in one thing.
+
+pub(crate) use std::sync::Arc;
+pub(crate) use std::time::{Duration, Instant};
+
+pub(crate) use tollgate_core::{
+    Attempt, Backend, BoxFuture, Capabilities, Claim, Clock, Deadline, Error, ErrorKind, Extension, Grant,
+    GuardState, Keeper, LockName, Locks, LossCause, Mode, Release, Result,
+};
+use tollgate_core::{BootClock, BoxStream, Details, Event, LockState, Revocation, Token};
+pub(crate) use tollgate_embedded::MemoryBackend;
+use tollgate_testkit::fakes::session::{self, SessionBackend};
+pub(crate) use tollgate_testkit::fault::{Faulty, Operation, Trouble};
+pub(crate) use tollgate_testkit::subject::{PATIENCE, eventually};
+
+pub(crate) const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+pub(crate) fn clock() -> Arc<dyn Clock> {
+    Arc::new(BootClock::new(Keeper::global().unwrap()))
+}
+
+/// An engine that nobody else sees.
+pub(crate) fn memory() -> Arc<dyn Backend> {
+    Arc::new(MemoryBackend::new(clock(), &Keeper::global().unwrap()))
+}
+
+/// A client of a session-shaped engine that nobody else sees.
+pub(crate) fn session() -> Arc<dyn Backend> {
+    Arc::new(SessionBackend::new(&session::start(), clock(), Keeper::global().unwrap()))
+}
+
+pub(crate) fn locks(backend: &Arc<dyn Backend>) -> Locks {
+    Locks::new(backend.clone()).unwrap()
+}
+
+/// Locks on `backend` and the troubles they are in.
+pub(crate) fn troubled(backend: &Arc<dyn Backend>) -> (Locks, Arc<Faulty>) {
+    let faulty = Faulty::new(backend.clone());
+    (Locks::new(faulty.clone()).unwrap(), faulty)
+}
+
+pub(crate) fn name(name: &str) -> LockName {
+    LockName::new(name).unwrap()
+}
+
+/// A claim that is nobody's guard: nobody renews what it is granted.
+pub(crate) fn claim(lock: &str, ttl: Duration) -> Claim {
+    Claim::new(name(lock), Mode::Exclusive, ttl)
+}
+
+pub(crate) async fn granted(backend: &dyn Backend, claim: &Claim) -> Grant {
+    match backend.try_acquire(claim).await.unwrap() {
+        Attempt::Granted(grant) => grant,
+        Attempt::Busy(contention) => panic!("a free lock was busy: {contention:?}"),
+    }
+}
+
+/// Waits for `future` as long as anything may take that should happen soon.
+pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    within(PATIENCE, what, future).await
+}
+
+/// Waits for `future`, which must not need longer than `most`.
+pub(crate) async fn within<T>(most: Duration, what: &str, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(most, future).await.unwrap_or_else(|_| panic!("not within {most:?}: {what}"))
+}
+
+/// Fails unless `result` is an error of `kind`.
+pub(crate) fn expect_kind<T: std::fmt::Debug>(result: Result<T>, kind: ErrorKind) -> Error {
+    match result {
+        Err(error) if error.kind() == kind => error,
+        other => panic!("expected an error of kind {kind:?}, got {other:?}"),
+    }
+}
+
+/// Waits until the engine shows `holders` and `waiters` on `lock`.
+pub(crate) async fn until(backend: &dyn Backend, lock: &str, holders: usize, waiters: usize) {
+    let name = name(lock);
+    let seen = || async {
+        let state = backend.inspect(&name).await.unwrap();
+        let count = state.map_or((0, 0), |state| (state.holders.len(), state.waiters.len()));
+        (count == (holders, waiters)).then_some(())
+    };
+    eventually(&format!("{holders} hold and {waiters} wait for {lock}"), seen).await;
+}
+
+pub(crate) async fn until_idle(backend: &dyn Backend, lock: &str) {
+    until(backend, lock, 0, 0).await;
+}
+
+/// A backend that does some things in its own way, and the rest as the one it is made of.
+pub(crate) trait Altered: Send + Sync + 'static {
+    fn inner(&self) -> &dyn Backend;
+
+    fn capabilities(&self) -> &Capabilities {
+        self.inner().capabilities()
+    }
+
+    fn try_acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Attempt>> {
+        self.inner().try_acquire(claim)
+    }
+
+    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Grant>> {
+        self.inner().acquire(claim)
+    }
+
+    fn extend<'a>(&'a self, grant: &'a Grant, ttl: Duration) -> BoxFuture<'a, Result<Extension>> {
+        self.inner().extend(grant, ttl, None)
+    }
+
+    fn release<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Result<Release>> {
+        self.inner().release(grant)
+    }
+
+    fn lost<'a>(&'a self, grant: &'a Grant) -> Option<BoxFuture<'a, LossCause>> {
+        self.inner().lost(grant)
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.inner().close()
+    }
+}
+
+/// What makes a backend of an [`Altered`].
+pub(crate) struct Alter<T>(T);
+
+impl<T: Altered> Alter<T> {
+    pub(crate) fn backend(altered: T) -> Arc<dyn Backend> {
+        Arc::new(Self(altered))
+    }
+}
+
+impl<T: Altered> Backend for Alter<T> {
+    fn capabilities(&self) -> &Capabilities {
+        self.0.capabilities()
+    }
+
+    fn try_acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Attempt>> {
+        self.0.try_acquire(claim)
+    }
+
+    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Grant>> {
+        self.0.acquire(claim)
+    }
+
+    fn withdraw<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<()>> {
+        self.0.inner().withdraw(claim)
+    }
+
+    fn extend<'a>(
+        &'a self,
+        grant: &'a Grant,
+        ttl: Duration,
+        _details: Option<&'a Details>,
+    ) -> BoxFuture<'a, Result<Extension>> {
+        self.0.extend(grant, ttl)
+    }
+
+    fn release<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Result<Release>> {
+        self.0.release(grant)
+    }
+
+    fn lost<'a>(&'a self, grant: &'a Grant) -> Option<BoxFuture<'a, LossCause>> {
+        self.0.lost(grant)
+    }
+
+    fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<Option<LockState>>> {
+        self.0.inner().inspect(name)
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<LockState>> {
+        self.0.inner().list(prefix)
+    }
+
+    fn events<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<Event>> {
+        self.0.inner().events(prefix)
+    }
+
+    fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>> {
+        self.0.inner().revoke(name, token)
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.0.close()
+    }
+}
