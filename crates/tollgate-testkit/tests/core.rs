@@ -25,5 +25,7 @@ mod panicking;
 mod sessions;
 #[path = "core/sets.rs"]
 mod sets;
+#[path = "core/suite.rs"]
+mod suite;
 #[path = "core/support.rs"]
 mod support;

@@ -52,8 +52,13 @@ async fn a_grant_of_another_boot_is_not_adopted_unasked() {
 #[tokio::test]
 async fn a_grant_of_another_engine_is_not_held() {
     let grant = detached(&memory(), ms(5000)).await;
-    let adopted = locks(&session()).adopt(grant.clone()).await;
+    let adopted = locks(&session()).adopt(grant).await;
     expect_kind(adopted, ErrorKind::InvalidArgument);
+}
+
+#[tokio::test]
+async fn a_grant_that_the_engine_does_not_know_is_lost() {
+    let grant = detached(&memory(), ms(5000)).await;
     expect_kind(locks(&memory()).adopt(grant).await, ErrorKind::Lost);
 }
 

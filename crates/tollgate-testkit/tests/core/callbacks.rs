@@ -84,7 +84,7 @@ async fn what_a_callback_holds_is_never_dropped_on_the_keeper() {
         if is_released {
             guard.release().await.unwrap();
         } else {
-            guard.lost().await;
+            soon("the loss is signalled", guard.lost()).await;
         }
         let thread = tokio::task::spawn_blocking(move || drops.recv_timeout(PATIENCE)).await.unwrap();
         assert_ne!(thread.unwrap().as_deref(), Some("tollgate-keeper"), "released: {is_released}");

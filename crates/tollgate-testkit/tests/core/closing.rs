@@ -2,13 +2,15 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tollgate_testkit::fakes::session;
+
 use crate::support::*;
 
 const TTL: Duration = ms(600);
 
 #[tokio::test]
 async fn a_guard_outlives_the_close_of_its_client() {
-    for backend in [session(), memory()] {
+    for backend in [session_at(&session::start()), memory()] {
         let locks = locks(&backend);
         let guard = locks.lock("held").ttl(TTL).acquire().await.unwrap();
         soon("close returns", locks.close()).await;
@@ -35,7 +37,7 @@ async fn close_closes_the_backend_only_when_no_guard_is_left() {
     }
     for is_held in [true, false] {
         let closed = Arc::new(AtomicBool::new(false));
-        let locks = locks(&Alter::backend(Notes(session(), closed.clone())));
+        let locks = locks(&Alter::backend(Notes(session_at(&session::start()), closed.clone())));
         let guard = locks.lock("held").ttl(TTL).acquire().await.unwrap();
         let guard = is_held.then_some(guard);
         soon("close returns", locks.close()).await;
@@ -45,8 +47,9 @@ async fn close_closes_the_backend_only_when_no_guard_is_left() {
 
 #[tokio::test]
 async fn an_acquire_that_waits_when_its_client_is_closed_fails() {
-    for backend in [memory(), session()] {
-        let (mine, theirs) = (locks(&backend), locks(&backend));
+    let (engine, server) = (memory(), session::start());
+    for (mine, backend) in [(engine.clone(), engine), (session_at(&server), session_at(&server))] {
+        let (mine, theirs) = (locks(&mine), locks(&backend));
         let held = theirs.lock("held").ttl(TTL).acquire().await.unwrap();
         let waiter = tokio::spawn(mine.lock("held").ttl(TTL).acquire());
         until(&*backend, "held", 1, 1).await;

@@ -19,7 +19,7 @@ async fn a_lost_guard_that_is_dropped_leaves_the_lock_delay_alone() {
     let backend = memory();
     let request = locks(&backend).lock("delayed").ttl(TTL).no_renew().lock_delay(DELAY);
     let guard = request.acquire().await.unwrap();
-    guard.lost().await;
+    soon("the loss is signalled", guard.lost()).await;
     drop(guard);
     stays_closed(&backend).await;
 }
@@ -29,7 +29,7 @@ async fn a_lost_guard_that_is_released_leaves_the_lock_delay_alone() {
     let backend = memory();
     let request = locks(&backend).lock("delayed").ttl(TTL).no_renew().lock_delay(DELAY);
     let guard = request.acquire().await.unwrap();
-    guard.lost().await;
+    soon("the loss is signalled", guard.lost()).await;
     assert_eq!(guard.release().await.unwrap(), Release::AlreadyLost);
     stays_closed(&backend).await;
 }
@@ -49,7 +49,7 @@ async fn an_adopted_guard_that_is_lost_leaves_the_lock_delay_alone() {
     let guard = locks(&backend).lock("delayed").ttl(TTL).lock_delay(DELAY).acquire().await.unwrap();
     let adopted = theirs.adopt(guard.into_grant().unwrap()).await.unwrap();
     faulty.always(Operation::Extend, Trouble::Refused);
-    adopted.lost().await;
+    soon("the loss is signalled", adopted.lost()).await;
     drop(adopted);
     stays_closed(&backend).await;
 }
@@ -67,7 +67,7 @@ async fn a_lock_delay_is_nothing_to_one_that_is_released_in_time() {
 async fn a_lost_guard_says_so_when_it_is_released() {
     let backend = memory();
     let guard = locks(&backend).lock("held").ttl(DELAY).max_hold(ms(100)).acquire().await.unwrap();
-    assert_eq!(guard.lost().await, LossCause::MaxHold);
+    assert_eq!(soon("the loss is signalled", guard.lost()).await, LossCause::MaxHold);
     assert_eq!(guard.release().await.unwrap(), Release::AlreadyLost);
     until_idle(&*backend, "held").await;
 }

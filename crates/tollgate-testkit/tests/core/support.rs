@@ -28,7 +28,12 @@ pub(crate) fn memory() -> Arc<dyn Backend> {
 
 /// A client of a session-shaped engine that nobody else sees.
 pub(crate) fn session() -> Arc<dyn Backend> {
-    Arc::new(SessionBackend::new(&session::start(), clock(), Keeper::global().unwrap()))
+    session_at(&session::start())
+}
+
+/// A client of the session-shaped engine at `address`.
+pub(crate) fn session_at(address: &str) -> Arc<dyn Backend> {
+    Arc::new(SessionBackend::new(address, clock(), Keeper::global().unwrap()))
 }
 
 pub(crate) fn locks(backend: &Arc<dyn Backend>) -> Locks {
