@@ -146,7 +146,8 @@ impl Locks {
     /// no guard is left, closes the engine's connections. Guards that are left stay valid.
     ///
     /// Await it before a process ends: what runs in the background ends with the process. While the engine is
-    /// out of reach it waits as long as the engine could remember a claim; put a time-out around it.
+    /// out of reach it waits as long as the engine could remember a claim; put a time-out around it. Guards are
+    /// counted per client: a backend that two clients share is closed by the first that has none left.
     pub async fn close(&self) {
         self.client.closed.send_replace(true);
         self.client.claims.none_left().await;
