@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 /// A program, and the Debian package it comes in.
 const NEEDED: &[(&str, &str)] = &[
     ("cc", "gcc"),
+    ("env", "coreutils"),
     ("mount", "mount"),
     ("unshare", "util-linux"),
     ("setpriv", "util-linux"),

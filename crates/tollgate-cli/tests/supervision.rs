@@ -161,8 +161,8 @@ fn the_command_is_in_the_terminals_foreground_and_hears_its_keys() {
     let script = "ps -o tpgid=,pgid= -p $$ >groups; trap 'echo >interrupted; exit 4' INT; echo >held; while :; do sleep 0.01; done";
     let binary = env!("CARGO_BIN_EXE_tollgate");
     let command = format!("{binary} run x -- sh -c \"{}\"", script.replace('$', "\\$"));
-    let mut terminal = std::process::Command::new("script")
-        .args(["-qec", &command, "/dev/null"])
+    let mut terminal = std::process::Command::new("env")
+        .args(["--default-signal", "script", "-qec", &command, "/dev/null"])
         .env("TOLLGATE_URL", sandbox.url())
         .current_dir(sandbox.path(""))
         .stdin(std::process::Stdio::piped())

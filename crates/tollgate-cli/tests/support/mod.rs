@@ -36,8 +36,10 @@ impl Sandbox {
 
     /// `tollgate`, working in the folder on its locks.
     pub fn tollgate(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
-        command.args(arguments).env("TOLLGATE_URL", self.url()).current_dir(self.folder.path());
+        // Whoever runs the tests may ignore signals (nohup does), and what is ignored is not passed on.
+        let mut command = Command::new("env");
+        command.args(["--default-signal", env!("CARGO_BIN_EXE_tollgate")]).args(arguments);
+        command.env("TOLLGATE_URL", self.url()).current_dir(self.folder.path());
         command.stdin(Stdio::null());
         command
     }
