@@ -28,7 +28,7 @@ fn a_chain_of_processes_that_fork_and_leave_is_caught() {
     let sandbox = Sandbox::new();
     let chain = compile(&sandbox, "chain");
     let mut holder = sandbox.start(&["run", "x", "--", &chain, "last"]);
-    sandbox.wait_for("ready");
+    sandbox.wait_for("last");
     let killed = Instant::now();
     holder.0.kill().unwrap();
     holder.0.wait().unwrap();
