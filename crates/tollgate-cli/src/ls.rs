@@ -5,25 +5,30 @@ use tollgate::Result;
 
 use crate::args::LsArgs;
 use crate::connect::connect;
-use crate::exit::Exit;
+use crate::exit::{Exit, report};
 use crate::{show, tell};
 
 pub(crate) async fn run(args: LsArgs) -> Result<Exit> {
     let locks = connect(&args.url.url).await?;
     let mut found = Vec::new();
+    let mut exit = Exit::OK;
     let mut list = locks.list(&args.prefix);
     while let Some(lock) = list.next().await {
-        found.push(lock?);
+        match lock {
+            Ok(lock) => found.push(lock),
+            // One lock that cannot be read hides no other.
+            Err(error) => exit = report(&error),
+        }
     }
     drop(list);
     found.sort_by(|a, b| a.name.cmp(&b.name));
     if args.json {
         tell::answer(&format!("{}\n", serde_json::to_string_pretty(&found).unwrap_or_default()))?;
-        return Ok(Exit::OK);
+        return Ok(exit);
     }
     if found.is_empty() {
         tell::note_on_terminal("no lock is held or waited for");
-        return Ok(Exit::OK);
+        return Ok(exit);
     }
     let mut rows = vec![["NAME", "HELD BY", "TOKEN", "SINCE", "WAITING"].map(str::to_owned).to_vec()];
     for lock in &found {
@@ -42,5 +47,5 @@ pub(crate) async fn run(args: LsArgs) -> Result<Exit> {
         }
     }
     tell::answer(&show::columns(&rows))?;
-    Ok(Exit::OK)
+    Ok(exit)
 }

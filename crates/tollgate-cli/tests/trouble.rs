@@ -88,6 +88,23 @@ fn a_damaged_counter() {
 }
 
 #[test]
+fn a_damaged_lock_file_hides_no_other() {
+    let sandbox = Sandbox::new();
+    let _bad = sandbox.start(&["run", "bad", "--", "sh", "-c", "echo >bad; sleep 60"]);
+    sandbox.wait_for("bad");
+    for file in std::fs::read_dir(sandbox.path("locks/locks")).unwrap() {
+        let file = std::fs::File::options().write(true).open(file.unwrap().path()).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, b"oops", 20).unwrap();
+    }
+    let _good = sandbox.start(&["run", "good", "--", "sh", "-c", "echo >good; sleep 60"]);
+    sandbox.wait_for("good");
+    let listed = sandbox.output(&["ls"]);
+    assert_eq!(listed.status.code(), Some(78));
+    assert!(text(&listed.stdout).contains("good"), "{}", text(&listed.stdout));
+    assert!(text(&listed.stderr).contains("damaged"), "{}", text(&listed.stderr));
+}
+
+#[test]
 fn a_full_disk() {
     let sandbox = Sandbox::new();
     let script =

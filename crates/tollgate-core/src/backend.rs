@@ -105,7 +105,8 @@ pub trait Backend: Send + Sync + 'static {
     /// Holders and waiters of one lock; `None` when nobody holds it or waits.
     fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<Option<LockState>>>;
 
-    /// Every lock that is held or waited for and whose name starts with `prefix`.
+    /// Every lock that is held or waited for and whose name starts with `prefix`. An error may be about one
+    /// lock that cannot be read; the stream goes on if it can.
     fn list<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<LockState>>;
 
     /// What happens from now on to locks whose names start with `prefix`: never out of order for a name,

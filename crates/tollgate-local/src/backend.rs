@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use tollgate_core::{
     Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Deadline, Details, Error, ErrorKind,
     Event, Extension, Grant, Keeper, LockName, LockState, LossCause, Release, Result, Revocation, Token,
@@ -208,10 +208,16 @@ impl Backend for FileBackend {
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<LockState>> {
-        Box::pin(stream::try_unfold(None, move |files: Option<ReadDir>| async move {
+        let locks = stream::try_unfold(None, move |files: Option<ReadDir>| async move {
             let prefix = prefix.to_owned();
             self.blocking("list", move |shared| next_lock(shared, files, &prefix)).await
-        }))
+        });
+        // A file that cannot be read is told of, and the others are listed all the same.
+        Box::pin(
+            locks.map(|lock| {
+                lock.and_then(|lock| lock.map_err(|trouble| Error::from(trouble).during("list")))
+            }),
+        )
     }
 
     fn events<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<Event>> {
@@ -277,12 +283,11 @@ fn is_lock_file(name: &std::ffi::OsStr) -> bool {
     name.len() == 64 && name.iter().all(u8::is_ascii_hexdigit)
 }
 
+/// A lock, or what is wrong with its file; and the files that are left.
+type Next = (Result<LockState, Trouble>, Option<ReadDir>);
+
 /// The next lock of the folder that somebody uses and whose name starts with `prefix`, and the rest.
-fn next_lock(
-    shared: &Shared,
-    files: Option<ReadDir>,
-    prefix: &str,
-) -> Result<Option<(LockState, Option<ReadDir>)>, Trouble> {
+fn next_lock(shared: &Shared, files: Option<ReadDir>, prefix: &str) -> Result<Option<Next>, Trouble> {
     let folder = shared.folder.locks();
     let mut files = match files {
         Some(files) => files,
@@ -299,11 +304,14 @@ fn next_lock(
             continue;
         }
         let path = file.path();
-        match view::look(&path)? {
-            Some(state) if state.name.as_str().starts_with(prefix) => return Ok(Some((state, Some(files)))),
-            Some(_) => {}
+        match view::look(&path) {
+            Ok(Some(state)) if state.name.as_str().starts_with(prefix) => {
+                return Ok(Some((Ok(state), Some(files))));
+            }
+            Ok(Some(_)) => {}
             // What a killed process left behind. It is somebody else's to clear away if we may not.
-            None => drop(view::clear_away(&path)),
+            Ok(None) => drop(view::clear_away(&path)),
+            Err(trouble) => return Ok(Some((Err(trouble), Some(files)))),
         }
     }
     Ok(None)
