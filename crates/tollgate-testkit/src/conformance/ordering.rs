@@ -74,6 +74,7 @@ async fn many_waiters_are_all_served(world: World) {
     let name = world.name("crowd");
     let clients = [world.locks().await, world.locks().await, world.locks().await];
     let inside = Arc::new(AtomicUsize::new(0));
+    let holder = clients[0].lock(&name).acquire().await.unwrap();
     let tasks = (0..waiters).map(|waiter| {
         let (request, inside) = (clients[waiter % clients.len()].lock(&name), inside.clone());
         tokio::spawn(async move {
@@ -86,10 +87,17 @@ async fn many_waiters_are_all_served(world: World) {
         })
     });
     let tasks: Vec<_> = tasks.collect();
-    // One in a hundred gives up, wherever it is by then.
-    for task in tasks.iter().step_by(100) {
-        task.abort();
-    }
+    let nobody_is_through = || {
+        let through = tasks.iter().any(|task| task.is_finished());
+        assert!(!through, "two were in at once: somebody came in beside the holder");
+    };
+    until_waiting(&world, &name, waiters, nobody_is_through).await;
+    // One in a hundred gives up in the middle of the queue.
+    let giving_up = tasks.iter().step_by(100);
+    let left = waiters - giving_up.len();
+    giving_up.for_each(|task| task.abort());
+    until_waiting(&world, &name, left, || {}).await;
+    holder.release().await.unwrap();
     for (waiter, task) in tasks.into_iter().enumerate() {
         match task.await {
             Ok(()) => {}
@@ -97,6 +105,19 @@ async fn many_waiters_are_all_served(world: World) {
         }
     }
     world.until_idle(&name).await;
+}
+
+/// Waits until so many are in the queue, however long that takes; the case has a limit. Without a queue there
+/// is nothing to see, only time to give.
+async fn until_waiting(world: &World, name: &LockName, waiters: usize, check: impl Fn()) {
+    loop {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        check();
+        let waiting = world.look(name).await.map_or(0, |state| state.waiters.len());
+        if waiting == waiters || !queues(world.capabilities()) {
+            return;
+        }
+    }
 }
 
 async fn waiting_ends_soon_after_the_release(world: World) {
