@@ -107,11 +107,11 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Every lock that is held or waited for and whose name starts with `prefix`. An error may be about one
     /// lock that cannot be read; the stream goes on if it can.
-    fn list<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<LockState>>;
+    fn list(&self, prefix: &str) -> BoxStream<'_, Result<LockState>>;
 
     /// What happens from now on to locks whose names start with `prefix`: never out of order for a name,
     /// may skip. Engines that cannot tell use [`events::poll`](crate::events::poll).
-    fn events<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<Event>>;
+    fn events(&self, prefix: &str) -> BoxStream<'_, Result<Event>>;
 
     /// Breaks the lock of the holder with `token`, as an operator does, and hands it on.
     fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>>;
@@ -126,10 +126,39 @@ pub trait Backend: Send + Sync + 'static {
         )))
     }
 
+    /// The core tells what becomes of a grant in this process, for [layers](crate::layer) that watch. Engines
+    /// need not listen.
+    fn note(&self, note: &Note<'_>) {
+        let _ = note;
+    }
+
     /// Closes sessions and connections. What is still held is left to its owner id and ttl.
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
     }
+}
+
+/// What the core tells of a grant or claim.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub enum Note<'a> {
+    /// It is in this process's hands.
+    Held(&'a Grant),
+    /// It is no more: released, handed on or lost.
+    Ended {
+        /// What it was.
+        grant: &'a Grant,
+        /// Why.
+        cause: LossCause,
+        /// How long it was held here.
+        held: Duration,
+    },
+    /// A renewal failed, or was not answered in time.
+    RenewalFailed(&'a Grant),
+    /// A release or withdrawal of this lock is not answered, and is repeated.
+    Stuck(&'a LockName),
+    /// It was answered after all, or the engine has forgotten the claim by itself.
+    Unstuck(&'a LockName),
 }
 
 /// How an attempt to take a lock at once ended.
@@ -203,6 +232,21 @@ pub enum LossCause {
     Stalled,
     /// It was given back; only views that outlive their guard see this.
     Released,
+}
+
+impl LossCause {
+    /// One word, for labels.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::Gone => "gone",
+            Self::Revoked => "revoked",
+            Self::SessionEnded => "session_ended",
+            Self::MaxHold => "max_hold",
+            Self::Stalled => "stalled",
+            Self::Released => "released",
+        }
+    }
 }
 
 impl std::fmt::Display for LossCause {

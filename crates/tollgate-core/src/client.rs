@@ -126,13 +126,13 @@ impl Locks {
     }
 
     /// Every lock that is held or waited for and whose name starts with `prefix`.
-    pub fn list<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<LockState>> {
+    pub fn list(&self, prefix: &str) -> BoxStream<'_, Result<LockState>> {
         self.client.backend.list(prefix)
     }
 
     /// What happens from now on to locks whose names start with `prefix`: never out of order for a name,
     /// may skip.
-    pub fn events<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<Event>> {
+    pub fn events(&self, prefix: &str) -> BoxStream<'_, Result<Event>> {
         self.client.backend.events(prefix)
     }
 

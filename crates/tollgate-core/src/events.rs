@@ -23,7 +23,7 @@ type Seen = BTreeMap<LockName, BTreeSet<Token>>;
 pub fn poll<'a>(
     backend: &'a dyn Backend,
     clock: Arc<dyn Clock>,
-    prefix: &'a str,
+    prefix: &str,
     interval: Duration,
 ) -> BoxStream<'a, Result<Event>> {
     struct State {
@@ -31,8 +31,9 @@ pub fn poll<'a>(
         due: VecDeque<Event>,
     }
     let start = State { seen: None, due: VecDeque::new() };
+    let prefix: Arc<str> = prefix.into();
     Box::pin(stream::unfold(start, move |mut state| {
-        let clock = clock.clone();
+        let (clock, prefix) = (clock.clone(), prefix.clone());
         async move {
             loop {
                 if let Some(event) = state.due.pop_front() {
@@ -41,7 +42,7 @@ pub fn poll<'a>(
                 if state.seen.is_some() {
                     clock.sleep_until(clock.now() + interval).await;
                 }
-                match look(backend, prefix).await {
+                match look(backend, &prefix).await {
                     Ok(now) => {
                         if let Some(before) = state.seen.replace(now) {
                             state.due = changes(&before, state.seen.as_ref().unwrap_or(&before));

@@ -59,6 +59,8 @@ pub struct Grant {
     pub lock_delay: Duration,
     /// What the backend needs to find it again, for example a session's number; only the backend reads it.
     pub handle: Option<String>,
+    /// Whether somebody was in the way when it was asked for, where the engine tells. Does not travel.
+    pub waited: bool,
 }
 
 impl Grant {
@@ -75,7 +77,15 @@ impl Grant {
             standalone: claim.standalone,
             lock_delay: claim.lock_delay,
             handle: None,
+            waited: false,
         }
+    }
+
+    /// Notes that somebody was in the way first.
+    #[must_use]
+    pub fn after_waiting(mut self) -> Self {
+        self.waited = true;
+        self
     }
 
     /// Whether a loss must be seen as one by the engine, which then keeps the name closed for a while.
@@ -193,6 +203,7 @@ impl TryFrom<serde_json::Value> for Grant {
             standalone: json.standalone,
             lock_delay: Duration::from_millis(json.lock_delay_ms),
             handle: json.handle,
+            waited: false,
         })
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tollgate_types::{Mode, Moment};
 
-use crate::backend::{Backend, LossCause};
+use crate::backend::{Backend, LossCause, Note};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fence::Fence;
@@ -49,6 +49,8 @@ pub(crate) struct Hold {
     limits: Limits,
     /// Until when the engine's answers allow us to believe in it.
     lease: AtomicU64,
+    /// Since when it is in this process's hands.
+    since: Moment,
     /// When `max_hold` is over.
     hold_end: Moment,
     /// When progress was last reported.
@@ -69,6 +71,7 @@ impl Hold {
         let now = clock.now();
         let hold = Self {
             lease: AtomicU64::new(0),
+            since: now,
             hold_end: limits.max_hold.map_or(Moment::MAX, |most| now + most),
             progress: AtomicU64::new(now.as_nanos()),
             told: watch::Sender::new(GuardState::Held),
@@ -79,6 +82,7 @@ impl Hold {
             grant,
         };
         hold.believe_until(hold.grant.deadline);
+        hold.backend.note(&Note::Held(&hold.grant));
         hold
     }
 
@@ -169,8 +173,9 @@ impl Hold {
         self.lease.fetch_max(nanos, Ordering::AcqRel);
     }
 
-    /// A renewal failed.
-    pub(crate) fn jeopardise(&self) {
+    /// A renewal failed, or was not answered in time.
+    pub(crate) fn renewal_failed(&self) {
+        self.backend.note(&Note::RenewalFailed(&self.grant));
         self.told.send_if_modified(|told| {
             let was_held = *told == GuardState::Held;
             if was_held {
@@ -190,6 +195,8 @@ impl Hold {
             first
         });
         if first {
+            let held = self.clock.now().since(self.since);
+            self.backend.note(&Note::Ended { grant: &self.grant, cause, held });
             self.nudge.notify_one();
         }
         first
@@ -220,7 +227,7 @@ impl Hold {
                 Err(self.lost_error(cause).during("extend"))
             }
             Err(error) => {
-                self.jeopardise();
+                self.renewal_failed();
                 Err(error.during("extend").on(&self.grant.name))
             }
         }

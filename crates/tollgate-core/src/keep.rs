@@ -39,21 +39,25 @@ pub(crate) async fn keep(hold: Arc<Hold>, mut renew_at: Moment) {
             let renewed = tokio::select! {
                 // The answer first: after a stop it and the end of our patience are there together.
                 biased;
-                // A driver that panics has not renewed.
-                renewed = AssertUnwindSafe(hold.renew()).catch_unwind() => renewed.is_ok_and(|renewed| renewed.is_ok()),
+                renewed = AssertUnwindSafe(hold.renew()).catch_unwind() => match renewed {
+                    Ok(renewed) => renewed.is_ok(),
+                    // A driver that panics has not renewed.
+                    Err(_) => {
+                        hold.renewal_failed();
+                        false
+                    }
+                },
                 cause = &mut told_by_engine => {
                     hold.lose(cause);
                     continue;
                 }
                 () = hold.nudge.notified() => continue,
-                () = hold.clock.sleep_until(patience(&hold)) => false,
+                () = hold.clock.sleep_until(patience(&hold)) => {
+                    hold.renewal_failed();
+                    false
+                }
             };
-            let pause = if renewed {
-                renewal_pause(&hold)
-            } else {
-                hold.jeopardise();
-                jittered(hold.grant.ttl / 10)
-            };
+            let pause = if renewed { renewal_pause(&hold) } else { jittered(hold.grant.ttl / 10) };
             renew_at = hold.clock.now() + pause;
             continue;
         }

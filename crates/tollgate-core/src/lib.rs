@@ -20,6 +20,7 @@ mod guard;
 mod hold;
 mod keep;
 mod keeper;
+pub mod layer;
 mod lease;
 mod lock;
 mod party;
@@ -31,14 +32,14 @@ mod states;
 pub mod wait;
 
 pub use backend::{
-    Attempt, Backend, BoxFuture, BoxStream, Contention, Extension, LossCause, Release, Revocation,
+    Attempt, Backend, BoxFuture, BoxStream, Contention, Extension, LossCause, Note, Release, Revocation,
 };
 pub use capabilities::Capabilities;
 pub use claim::{Claim, Details};
 pub use client::Locks;
 pub use clock::{BootClock, Clock};
 pub use error::{Error, ErrorKind, Result};
-pub use fence::Fence;
+pub use fence::{Fence, Mark};
 pub use grant::{Deadline, Grant};
 pub use guarantees::{Fault, Guarantee, Guarantees};
 pub use guard::Guard;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::claim::Claim;
 use crate::client::Client;
 use crate::count::Counted;
-use crate::settle::{forgotten_after, until_answered};
+use crate::settle::{Owed, forgotten_after, until_answered};
 
 /// A claim that the engine may know of. Dropping it, at whatever await the caller gave up, withdraws it.
 pub(crate) struct Pending {
@@ -59,7 +59,8 @@ impl Drop for Pending {
 async fn withdraw_until_answered(client: Arc<Client>, claim: Claim) {
     // Twice: a claim that waited may have been granted just before it was given up.
     let until = forgotten_after(&*client.backend, &*client.clock, claim.ttl * 2);
-    until_answered(&*client.clock, until, claim.ttl, || {
+    let owed = Owed { backend: &*client.backend, name: &claim.name, ttl: claim.ttl };
+    until_answered(&*client.clock, until, owed, || {
         Box::pin(async { client.backend.withdraw(&claim).await.is_ok() })
     })
     .await;

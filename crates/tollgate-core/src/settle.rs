@@ -13,9 +13,9 @@ use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tollgate_types::Moment;
+use tollgate_types::{LockName, Moment};
 
-use crate::backend::{Backend, BoxFuture, LossCause};
+use crate::backend::{Backend, BoxFuture, LossCause, Note};
 use crate::capabilities::Liveness;
 use crate::clock::Clock;
 use crate::grant::Deadline;
@@ -44,20 +44,46 @@ pub(crate) fn is_owed(hold: &Hold, before: GuardState) -> bool {
 /// Repeats a release until the engine answers, or has forgotten the grant by itself.
 pub(crate) async fn release(hold: &Hold) {
     let until = forgotten_after(&*hold.backend, &*hold.clock, hold.grant.ttl);
-    until_answered(&*hold.clock, until, hold.grant.ttl, || {
+    let owed = Owed { backend: &*hold.backend, name: &hold.grant.name, ttl: hold.grant.ttl };
+    until_answered(&*hold.clock, until, owed, || {
         Box::pin(async { hold.backend.release(&hold.grant).await.is_ok() })
     })
     .await;
+}
+
+/// A release or withdrawal that the engine has to answer.
+pub(crate) struct Owed<'a> {
+    pub(crate) backend: &'a dyn Backend,
+    pub(crate) name: &'a LockName,
+    pub(crate) ttl: Duration,
+}
+
+/// Tells that something owed is not answered, and when it is no longer so, also by a panic.
+struct Stuck<'a>(Owed<'a>);
+
+impl<'a> Stuck<'a> {
+    fn note(owed: Owed<'a>) -> Self {
+        owed.backend.note(&Note::Stuck(owed.name));
+        Self(owed)
+    }
+}
+
+impl Drop for Stuck<'_> {
+    fn drop(&mut self) {
+        self.0.backend.note(&Note::Unstuck(self.0.name));
+    }
 }
 
 /// Repeats a request that acts by owner id, and so may be repeated, until it is answered or `until` has come.
 pub(crate) async fn until_answered<'a>(
     clock: &dyn Clock,
     until: Moment,
-    ttl: Duration,
+    owed: Owed<'_>,
     request: impl Fn() -> BoxFuture<'a, bool>,
 ) {
+    let ttl = owed.ttl;
     let mut pause = Duration::from_millis(20);
+    let (mut owed, mut _stuck) = (Some(owed), None);
     loop {
         let answered = tokio::select! {
             // The request first: after a stop its answer and the end of our patience are there together.
@@ -68,6 +94,9 @@ pub(crate) async fn until_answered<'a>(
         };
         if answered || clock.now() >= until {
             return;
+        }
+        if let Some(owed) = owed.take() {
+            _stuck = Some(Stuck::note(owed));
         }
         clock.sleep_until(clock.now() + jittered(pause)).await;
         pause = (pause * 2).min(ttl / 3);

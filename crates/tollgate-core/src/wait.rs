@@ -19,10 +19,12 @@ const LONGEST: Duration = Duration::from_millis(250);
 /// deadline counts from its own send. An error ends the wait: nothing repeats an unknown outcome.
 pub async fn poll(backend: &dyn Backend, clock: &dyn Clock, claim: &Claim) -> Result<Grant> {
     let mut pause = FIRST;
+    let mut waited = false;
     loop {
         match backend.try_acquire(claim).await? {
-            Attempt::Granted(grant) => return Ok(grant),
+            Attempt::Granted(grant) => return Ok(Grant { waited, ..grant }),
             Attempt::Busy(contention) => {
+                waited = true;
                 clock.sleep_until(clock.now() + jittered(bounded(pause, contention))).await;
                 pause = (pause * 2).min(LONGEST);
             }

@@ -151,7 +151,7 @@ impl Backend for MemoryBackend {
             match self.acquire_now(claim, true) {
                 Taken::Now(granted) => Ok(grant(claim, granted)),
                 Taken::Later(granted) => match granted.await {
-                    Ok(granted) => Ok(grant(claim, granted)),
+                    Ok(granted) => Ok(grant(claim, granted).after_waiting()),
                     Err(_) => {
                         Err(Error::new(ErrorKind::Lost, "the claim was withdrawn while it waited; ask again"))
                     }
@@ -203,7 +203,7 @@ impl Backend for MemoryBackend {
         })
     }
 
-    fn list<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<LockState>> {
+    fn list(&self, prefix: &str) -> BoxStream<'_, Result<LockState>> {
         // Under the engine's lock only references are counted; the copies are made outside, as they are read.
         let seen = self.heart.look(|engine, now| {
             engine.list(prefix).iter().map(|view| Seen::new(view, now)).collect::<Vec<_>>()
@@ -211,12 +211,13 @@ impl Backend for MemoryBackend {
         Box::pin(stream::iter(seen.into_iter().map(Seen::state).filter(is_in_use).map(Ok)))
     }
 
-    fn events<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<Event>> {
-        Box::pin(stream::unfold(self.heart.subscribe(), move |mut happenings| async move {
+    fn events(&self, prefix: &str) -> BoxStream<'_, Result<Event>> {
+        let start = (self.heart.subscribe(), prefix.to_owned());
+        Box::pin(stream::unfold(start, |(mut happenings, prefix)| async move {
             loop {
                 match happenings.recv().await {
-                    Ok(event) if event.name.as_str().starts_with(prefix) => {
-                        return Some((Ok(event), happenings));
+                    Ok(event) if event.name.as_str().starts_with(&prefix) => {
+                        return Some((Ok(event), (happenings, prefix)));
                     }
                     // Somebody else's, or too slow: events may skip.
                     Ok(_) | Err(RecvError::Lagged(_)) => {}

@@ -207,10 +207,11 @@ impl Backend for FileBackend {
         })
     }
 
-    fn list<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<LockState>> {
-        let locks = stream::try_unfold(None, move |files: Option<ReadDir>| async move {
-            let prefix = prefix.to_owned();
-            self.blocking("list", move |shared| next_lock(shared, files, &prefix)).await
+    fn list(&self, prefix: &str) -> BoxStream<'_, Result<LockState>> {
+        let prefix: Arc<str> = prefix.into();
+        let locks = stream::try_unfold(None, move |files: Option<ReadDir>| {
+            let prefix = prefix.clone();
+            self.blocking("list", move |shared| next_lock(shared, files, &prefix))
         });
         // A file that cannot be read is told of, and the others are listed all the same.
         Box::pin(
@@ -220,7 +221,7 @@ impl Backend for FileBackend {
         )
     }
 
-    fn events<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<Event>> {
+    fn events(&self, prefix: &str) -> BoxStream<'_, Result<Event>> {
         events::poll(self, self.shared.clock.clone(), prefix, EVENTS_EVERY)
     }
 

@@ -1,6 +1,7 @@
 //! What became of every claim this backend has seen and not finished with.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{oneshot, watch};
@@ -20,6 +21,8 @@ pub(crate) struct Slot {
     pub(crate) claim: Claim,
     state: Mutex<State>,
     changed: Condvar,
+    /// It had to wait for somebody.
+    waited: AtomicBool,
     /// Why the grant was lost, once that was noticed.
     pub(crate) lost: watch::Sender<Option<LossCause>>,
 }
@@ -62,6 +65,7 @@ impl Registry {
             claim: claim.clone(),
             state: Mutex::new(state),
             changed: Condvar::new(),
+            waited: AtomicBool::new(false),
             lost: watch::Sender::new(None),
         });
         slots.insert(claim.owner, slot.clone());
@@ -154,8 +158,14 @@ impl Slot {
         }
     }
 
+    /// Notes that somebody is in the way.
+    pub(crate) fn note_wait(&self) {
+        self.waited.store(true, Ordering::Relaxed);
+    }
+
     /// The grant of this claim.
     pub(crate) fn grant(&self, token: Token) -> Grant {
-        Grant::new(&self.claim, token, Deadline::Never)
+        let grant = Grant::new(&self.claim, token, Deadline::Never);
+        Grant { waited: self.waited.load(Ordering::Relaxed), ..grant }
     }
 }

@@ -50,6 +50,7 @@ impl Shared {
 
     fn line_up(&self, slot: &Arc<Slot>, place: &Arc<Place>, verdict: Verdict) {
         let Some(this) = self.this.upgrade() else { return place.leave() };
+        slot.note_wait();
         let finish: Arc<Finish> = Arc::new(move |slot, place, outcome| this.finish(slot, place, outcome));
         let lined_up = {
             let mut state = slot.lock();

@@ -1,15 +1,12 @@
 //! A backend whose engine is out of reach now and then, from a script or from a seed.
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tollgate_core::backend::{BoxFuture, BoxStream};
-use tollgate_core::{
-    Attempt, Backend, Capabilities, Claim, Details, Error, ErrorKind, Event, Extension, Grant, LockName,
-    LockState, LossCause, Release, Result, Revocation, Token,
-};
+use tollgate_core::backend::BoxFuture;
+use tollgate_core::layer::Layer;
+use tollgate_core::{Attempt, Backend, Claim, Details, Error, ErrorKind, Extension, Grant, Release, Result};
 
 /// What can go wrong with one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,9 +144,9 @@ impl Random {
     }
 }
 
-impl Backend for Faulty {
-    fn capabilities(&self) -> &Capabilities {
-        self.inner.capabilities()
+impl Layer for Faulty {
+    fn inner(&self) -> &dyn Backend {
+        &*self.inner
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Attempt>> {
@@ -175,34 +172,6 @@ impl Backend for Faulty {
 
     fn release<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Result<Release>> {
         Box::pin(self.send(Operation::Release, self.inner.release(grant)))
-    }
-
-    fn lost<'a>(&'a self, grant: &'a Grant) -> Option<BoxFuture<'a, LossCause>> {
-        self.inner.lost(grant)
-    }
-
-    fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<Option<LockState>>> {
-        self.inner.inspect(name)
-    }
-
-    fn list<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<LockState>> {
-        self.inner.list(prefix)
-    }
-
-    fn events<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<Event>> {
-        self.inner.events(prefix)
-    }
-
-    fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>> {
-        self.inner.revoke(name, token)
-    }
-
-    fn descriptor(&self, grant: &Grant) -> Result<OwnedFd> {
-        self.inner.descriptor(grant)
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        self.inner.close()
     }
 }
 

@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tollgate_core::backend::{BoxFuture, BoxStream};
+use tollgate_core::backend::BoxFuture;
+use tollgate_core::layer::Layer;
 use tollgate_core::{
-    Attempt, Backend, Capabilities, Claim, Clock, Deadline, Details, Error, ErrorKind, Event, Extension,
-    Grant, LockName, LockState, Mode, Release, Result, Revocation, Token,
+    Attempt, Backend, Capabilities, Claim, Clock, Deadline, Details, Error, ErrorKind, Extension, Grant,
+    LockName, LockState, Mode, Release, Result, Token,
 };
 
 /// What is broken.
@@ -169,7 +170,11 @@ impl Broken {
     }
 }
 
-impl Backend for Broken {
+impl Layer for Broken {
+    fn inner(&self) -> &dyn Backend {
+        &*self.inner
+    }
+
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }
@@ -242,17 +247,5 @@ impl Backend for Broken {
 
     fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<Option<LockState>>> {
         Box::pin(async move { self.inner.inspect(&self.twist_name(name)).await })
-    }
-
-    fn list<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<LockState>> {
-        self.inner.list(prefix)
-    }
-
-    fn events<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<Event>> {
-        self.inner.events(prefix)
-    }
-
-    fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>> {
-        self.inner.revoke(name, token)
     }
 }

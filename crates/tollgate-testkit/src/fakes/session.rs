@@ -253,12 +253,12 @@ impl Backend for SessionBackend {
         Box::pin(async move { Ok(self.look(Request::Inspect { name: name.clone() }).await?.pop()) })
     }
 
-    fn list<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<LockState>> {
+    fn list(&self, prefix: &str) -> BoxStream<'_, Result<LockState>> {
         let found = self.look(Request::List { prefix: prefix.to_owned() });
         stream::once(found).map_ok(|locks| stream::iter(locks).map(Ok)).try_flatten().boxed()
     }
 
-    fn events<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<Event>> {
+    fn events(&self, prefix: &str) -> BoxStream<'_, Result<Event>> {
         tollgate_core::events::poll(self, self.means.clock.clone(), prefix, LOOK_EVERY)
     }
 

@@ -76,7 +76,7 @@ async fn adopting_ends_though_the_engine_is_silent() {
 async fn what_cannot_leave_its_session_or_process_is_not_adopted() {
     /// A memory engine that lets fewer grants go.
     struct Keeps(Arc<dyn Backend>, Capabilities);
-    impl Altered for Keeps {
+    impl Layer for Keeps {
         fn inner(&self) -> &dyn Backend {
             &*self.0
         }
@@ -89,7 +89,7 @@ async fn what_cannot_leave_its_session_or_process_is_not_adopted() {
         [(Adopt::Never, true, false), (Adopt::Standalone, false, false), (Adopt::Standalone, true, true)]
     {
         let capabilities = Capabilities { adopt, ..backend.capabilities().clone() };
-        let keeps = locks(&Alter::backend(Keeps(backend.clone(), capabilities)));
+        let keeps = locks(&altered(Keeps(backend.clone(), capabilities)));
         let grant = granted(&*backend, &Claim { standalone, ..claim("lock", ms(5000)) }).await;
         let adopted = keeps.adopt(grant.clone()).await;
         if is_adopted {

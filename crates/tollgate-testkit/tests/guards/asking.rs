@@ -12,7 +12,7 @@ use crate::support::*;
 /// Counts attempts.
 struct Counting(Arc<dyn Backend>, Arc<AtomicUsize>);
 
-impl Altered for Counting {
+impl Layer for Counting {
     fn inner(&self) -> &dyn Backend {
         &*self.0
     }
@@ -26,7 +26,7 @@ impl Altered for Counting {
 async fn nothing_repeats_an_attempt_whose_outcome_is_unknown() {
     for trouble in [Trouble::ReplyLost, Trouble::RequestLost] {
         let (sent, faulty) = (Arc::new(AtomicUsize::new(0)), Faulty::new(memory()));
-        let backend = Alter::backend(Counting(faulty.clone(), sent.clone()));
+        let backend = altered(Counting(faulty.clone(), sent.clone()));
         faulty.next(Operation::TryAcquire, trouble);
         let polled = tollgate_core::wait::poll(&*backend, &*clock(), &claim("lock", ms(5000))).await;
         expect_kind(polled, ErrorKind::Indeterminate);
@@ -38,7 +38,7 @@ async fn nothing_repeats_an_attempt_whose_outcome_is_unknown() {
 async fn a_busy_lock_is_asked_for_again() {
     let (sent, engine) = (Arc::new(AtomicUsize::new(0)), memory());
     let held = granted(&*engine, &claim("lock", ms(5000))).await;
-    let backend = Alter::backend(Counting(engine.clone(), sent.clone()));
+    let backend = altered(Counting(engine.clone(), sent.clone()));
     let polled = tokio::spawn(async move {
         tollgate_core::wait::poll(&*backend, &*clock(), &claim("lock", ms(5000))).await
     });
@@ -131,7 +131,7 @@ async fn a_grant_that_has_run_out_never_becomes_a_guard() {
             Grant { deadline: Deadline::At(clock().now() - ms(1)), ..grant }
         }
     }
-    impl Altered for TooLate {
+    impl Layer for TooLate {
         fn inner(&self) -> &dyn Backend {
             &*self.0
         }
@@ -143,7 +143,7 @@ async fn a_grant_that_has_run_out_never_becomes_a_guard() {
         }
     }
     let backend = memory();
-    let locks = locks(&Alter::backend(TooLate(backend.clone())));
+    let locks = locks(&altered(TooLate(backend.clone())));
     let request = locks.lock("late").ttl(Duration::from_secs(60));
     expect_kind(request.clone().acquire().await, ErrorKind::Lost);
     until_idle(&*backend, "late").await;

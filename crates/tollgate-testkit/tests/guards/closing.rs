@@ -26,7 +26,7 @@ async fn a_guard_outlives_the_close_of_its_client() {
 async fn close_closes_the_backend_only_when_no_guard_is_left() {
     /// Notes that it was closed.
     struct Notes(Arc<dyn Backend>, Arc<AtomicBool>);
-    impl Altered for Notes {
+    impl Layer for Notes {
         fn inner(&self) -> &dyn Backend {
             &*self.0
         }
@@ -37,7 +37,7 @@ async fn close_closes_the_backend_only_when_no_guard_is_left() {
     }
     for is_held in [true, false] {
         let closed = Arc::new(AtomicBool::new(false));
-        let locks = locks(&Alter::backend(Notes(session_at(&session::start()), closed.clone())));
+        let locks = locks(&altered(Notes(session_at(&session::start()), closed.clone())));
         let guard = locks.lock("held").ttl(TTL).acquire().await.unwrap();
         let guard = is_held.then_some(guard);
         soon("close returns", locks.close()).await;

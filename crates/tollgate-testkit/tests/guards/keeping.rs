@@ -26,7 +26,7 @@ async fn a_lock_taken_after_an_idle_time_is_kept() {
 async fn a_grant_that_arrives_late_is_renewed_at_once() {
     /// Its acquire takes most of the ttl.
     struct SlowReply(Arc<dyn Backend>);
-    impl Altered for SlowReply {
+    impl Layer for SlowReply {
         fn inner(&self) -> &dyn Backend {
             &*self.0
         }
@@ -38,7 +38,7 @@ async fn a_grant_that_arrives_late_is_renewed_at_once() {
             })
         }
     }
-    let locks = locks(&Alter::backend(SlowReply(memory())));
+    let locks = locks(&altered(SlowReply(memory())));
     let guard = locks.lock("late").ttl(TTL * 2).acquire().await.unwrap();
     let left = guard.remaining();
     tokio::time::sleep(TTL).await;
@@ -49,17 +49,22 @@ async fn a_grant_that_arrives_late_is_renewed_at_once() {
 async fn an_older_deadline_that_comes_late_does_not_shorten() {
     /// Every renewal is answered with what an earlier one had reached.
     struct Older(Arc<dyn Backend>);
-    impl Altered for Older {
+    impl Layer for Older {
         fn inner(&self) -> &dyn Backend {
             &*self.0
         }
-        fn extend<'a>(&'a self, grant: &'a Grant, _: Duration) -> BoxFuture<'a, Result<Extension>> {
+        fn extend<'a>(
+            &'a self,
+            grant: &'a Grant,
+            _: Duration,
+            _: Option<&'a Details>,
+        ) -> BoxFuture<'a, Result<Extension>> {
             let Deadline::At(deadline) = grant.deadline else { panic!("a lease has an end") };
             let older = Deadline::At(deadline - ms(1000));
             Box::pin(std::future::ready(Ok(Extension::Extended { deadline: older })))
         }
     }
-    let locks = locks(&Alter::backend(Older(memory())));
+    let locks = locks(&altered(Older(memory())));
     let guard = locks.lock("kept").ttl(ms(2000)).no_renew().acquire().await.unwrap();
     let before = guard.deadline();
     tokio::time::sleep(ms(100)).await;
@@ -71,11 +76,16 @@ async fn an_older_deadline_that_comes_late_does_not_shorten() {
 async fn a_renewal_that_is_answered_after_the_loss_does_not_revive() {
     /// Renews at once and answers late.
     struct SlowExtend(Arc<dyn Backend>);
-    impl Altered for SlowExtend {
+    impl Layer for SlowExtend {
         fn inner(&self) -> &dyn Backend {
             &*self.0
         }
-        fn extend<'a>(&'a self, grant: &'a Grant, ttl: Duration) -> BoxFuture<'a, Result<Extension>> {
+        fn extend<'a>(
+            &'a self,
+            grant: &'a Grant,
+            ttl: Duration,
+            _: Option<&'a Details>,
+        ) -> BoxFuture<'a, Result<Extension>> {
             Box::pin(async move {
                 let extended = self.0.extend(grant, ttl, None).await;
                 tokio::time::sleep(TTL).await;
@@ -84,7 +94,7 @@ async fn a_renewal_that_is_answered_after_the_loss_does_not_revive() {
             })
         }
     }
-    let locks = locks(&Alter::backend(SlowExtend(memory())));
+    let locks = locks(&altered(SlowExtend(memory())));
     let guard = locks.lock("late").ttl(TTL).no_renew().acquire().await.unwrap();
     tokio::time::sleep(TTL / 5).await;
     let lease = guard.lease();

@@ -11,7 +11,7 @@ use crate::support::*;
 async fn a_session_that_the_engine_ends_is_heard_of_long_before_the_next_renewal() {
     /// Says that the session is over when the test wants it to.
     struct Tells(Arc<dyn Backend>, Capabilities, Arc<Notify>);
-    impl Altered for Tells {
+    impl Layer for Tells {
         fn inner(&self) -> &dyn Backend {
             &*self.0
         }
@@ -27,7 +27,7 @@ async fn a_session_that_the_engine_ends_is_heard_of_long_before_the_next_renewal
     }
     let (inner, ended) = (memory(), Arc::new(Notify::new()));
     let capabilities = Capabilities { liveness: Liveness::Session, ..inner.capabilities().clone() };
-    let locks = locks(&Alter::backend(Tells(inner, capabilities, ended.clone())));
+    let locks = locks(&altered(Tells(inner, capabilities, ended.clone())));
     let guard = locks.lock("lock").ttl(Duration::from_secs(600)).acquire().await.unwrap();
     tokio::time::sleep(ms(100)).await;
     guard.check().unwrap();

@@ -6,7 +6,7 @@ use crate::support::*;
 async fn an_error_in_the_middle_releases_what_was_taken_before() {
     /// Refuses one name.
     struct Refuses(Arc<dyn Backend>);
-    impl Altered for Refuses {
+    impl Layer for Refuses {
         fn inner(&self) -> &dyn Backend {
             &*self.0
         }
@@ -18,7 +18,7 @@ async fn an_error_in_the_middle_releases_what_was_taken_before() {
         }
     }
     let backend = memory();
-    let locks = locks(&Alter::backend(Refuses(backend.clone())));
+    let locks = locks(&altered(Refuses(backend.clone())));
     let error = expect_kind(locks.lock_all(["c", "b", "a"]).acquire().await, ErrorKind::Denied);
     assert_eq!(error.lock(), Some(&name("b")));
     for free in ["a", "b", "c"] {

@@ -3,11 +3,12 @@
 pub(crate) use std::sync::Arc;
 pub(crate) use std::time::{Duration, Instant};
 
+use tollgate_core::BootClock;
+pub(crate) use tollgate_core::layer::Layer;
 pub(crate) use tollgate_core::{
-    Attempt, Backend, BoxFuture, Capabilities, Claim, Clock, Deadline, Error, ErrorKind, Extension, Grant,
-    GuardState, Keeper, LockName, Locks, LossCause, Mode, Release, Result,
+    Attempt, Backend, BoxFuture, Capabilities, Claim, Clock, Deadline, Details, Error, ErrorKind, Extension,
+    Grant, GuardState, Keeper, LockName, Locks, LossCause, Mode, Release, Result,
 };
-use tollgate_core::{BootClock, BoxStream, Details, Event, LockState, Revocation, Token};
 pub(crate) use tollgate_embedded::MemoryBackend;
 use tollgate_testkit::fakes::session::{self, SessionBackend};
 pub(crate) use tollgate_testkit::fault::{Faulty, Operation, Trouble};
@@ -95,99 +96,7 @@ pub(crate) async fn until_idle(backend: &dyn Backend, lock: &str) {
     until(backend, lock, 0, 0).await;
 }
 
-/// A backend that does some things in its own way, and the rest as the one it is made of.
-pub(crate) trait Altered: Send + Sync + 'static {
-    fn inner(&self) -> &dyn Backend;
-
-    fn capabilities(&self) -> &Capabilities {
-        self.inner().capabilities()
-    }
-
-    fn try_acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Attempt>> {
-        self.inner().try_acquire(claim)
-    }
-
-    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Grant>> {
-        self.inner().acquire(claim)
-    }
-
-    fn extend<'a>(&'a self, grant: &'a Grant, ttl: Duration) -> BoxFuture<'a, Result<Extension>> {
-        self.inner().extend(grant, ttl, None)
-    }
-
-    fn release<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Result<Release>> {
-        self.inner().release(grant)
-    }
-
-    fn lost<'a>(&'a self, grant: &'a Grant) -> Option<BoxFuture<'a, LossCause>> {
-        self.inner().lost(grant)
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        self.inner().close()
-    }
-}
-
-/// What makes a backend of an [`Altered`].
-pub(crate) struct Alter<T>(T);
-
-impl<T: Altered> Alter<T> {
-    pub(crate) fn backend(altered: T) -> Arc<dyn Backend> {
-        Arc::new(Self(altered))
-    }
-}
-
-impl<T: Altered> Backend for Alter<T> {
-    fn capabilities(&self) -> &Capabilities {
-        self.0.capabilities()
-    }
-
-    fn try_acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Attempt>> {
-        self.0.try_acquire(claim)
-    }
-
-    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Grant>> {
-        self.0.acquire(claim)
-    }
-
-    fn withdraw<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<()>> {
-        self.0.inner().withdraw(claim)
-    }
-
-    fn extend<'a>(
-        &'a self,
-        grant: &'a Grant,
-        ttl: Duration,
-        _details: Option<&'a Details>,
-    ) -> BoxFuture<'a, Result<Extension>> {
-        self.0.extend(grant, ttl)
-    }
-
-    fn release<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Result<Release>> {
-        self.0.release(grant)
-    }
-
-    fn lost<'a>(&'a self, grant: &'a Grant) -> Option<BoxFuture<'a, LossCause>> {
-        self.0.lost(grant)
-    }
-
-    fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<Option<LockState>>> {
-        self.0.inner().inspect(name)
-    }
-
-    fn list<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<LockState>> {
-        self.0.inner().list(prefix)
-    }
-
-    fn events<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<Event>> {
-        self.0.inner().events(prefix)
-    }
-
-    fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>> {
-        self.0.inner().revoke(name, token)
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        self.0.close()
-    }
+/// A backend that does some things in its own way.
+pub(crate) fn altered(layer: impl Layer) -> Arc<dyn Backend> {
+    Arc::new(layer)
 }

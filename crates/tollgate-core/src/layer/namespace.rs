@@ -1,0 +1,135 @@
+//! Names under a common prefix, so that several teams can share one engine.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{StreamExt, TryStreamExt};
+use tollgate_types::{LockName, Token};
+
+use super::Layer;
+use crate::backend::{Attempt, Backend, BoxFuture, BoxStream, Extension, LossCause, Release, Revocation};
+use crate::claim::{Claim, Details};
+use crate::error::{Error, Result};
+use crate::grant::Grant;
+use crate::state::{Event, LockState};
+
+/// Prefixes every name. Those who use the namespace never see it, and nothing outside it; in grants that
+/// leave the process names are as the user wrote them.
+pub struct Namespace {
+    inner: Arc<dyn Backend>,
+    /// Ends with a slash.
+    prefix: String,
+}
+
+impl Namespace {
+    /// Everything `inner` has under `namespace/`. Fails if that cannot begin a name.
+    pub fn new(inner: Arc<dyn Backend>, namespace: &str) -> Result<Self> {
+        let namespace = LockName::new(namespace.trim_end_matches('/'))
+            .map_err(|error| Error::invalid(format!("{namespace:?} cannot be a namespace: {error}")))?;
+        Ok(Self { inner, prefix: format!("{namespace}/") })
+    }
+
+    fn inside(&self, name: &LockName) -> Result<LockName> {
+        LockName::new(format!("{}{name}", self.prefix)).map_err(|error| {
+            Error::invalid(format!("with the namespace {:?} before it, {error}", self.prefix)).on(name)
+        })
+    }
+
+    /// The name as the user knows it; `None` for what only looks as if it were in here.
+    fn outside(&self, name: &LockName) -> Option<LockName> {
+        LockName::new(name.as_str().strip_prefix(&self.prefix)?).ok()
+    }
+
+    fn claim(&self, claim: &Claim) -> Result<Claim> {
+        Ok(Claim { name: self.inside(&claim.name)?, ..claim.clone() })
+    }
+
+    fn grant(&self, grant: &Grant) -> Result<Grant> {
+        Ok(Grant { name: self.inside(&grant.name)?, ..grant.clone() })
+    }
+}
+
+impl Layer for Namespace {
+    fn inner(&self) -> &dyn Backend {
+        &*self.inner
+    }
+
+    fn try_acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(async move {
+            Ok(match self.inner.try_acquire(&self.claim(claim)?).await? {
+                Attempt::Granted(grant) => Attempt::Granted(Grant { name: claim.name.clone(), ..grant }),
+                busy => busy,
+            })
+        })
+    }
+
+    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Grant>> {
+        Box::pin(async move {
+            let grant = self.inner.acquire(&self.claim(claim)?).await?;
+            Ok(Grant { name: claim.name.clone(), ..grant })
+        })
+    }
+
+    fn withdraw<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            match self.claim(claim) {
+                Ok(claim) => self.inner.withdraw(&claim).await,
+                // A name that is too long never got to the engine.
+                Err(_) => Ok(()),
+            }
+        })
+    }
+
+    fn extend<'a>(
+        &'a self,
+        grant: &'a Grant,
+        ttl: Duration,
+        details: Option<&'a Details>,
+    ) -> BoxFuture<'a, Result<Extension>> {
+        Box::pin(async move { self.inner.extend(&self.grant(grant)?, ttl, details).await })
+    }
+
+    fn release<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Result<Release>> {
+        Box::pin(async move { self.inner.release(&self.grant(grant)?).await })
+    }
+
+    fn lost<'a>(&'a self, grant: &'a Grant) -> Option<BoxFuture<'a, LossCause>> {
+        let grant = self.grant(grant).ok()?;
+        // Whether the engine tells is known before anybody waits for it.
+        drop(self.inner.lost(&grant)?);
+        Some(Box::pin(async move {
+            match self.inner.lost(&grant) {
+                Some(lost) => lost.await,
+                None => std::future::pending().await,
+            }
+        }))
+    }
+
+    fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<Option<LockState>>> {
+        Box::pin(async move {
+            let state = self.inner.inspect(&self.inside(name)?).await?;
+            Ok(state.map(|state| LockState { name: name.clone(), ..state }))
+        })
+    }
+
+    fn list(&self, prefix: &str) -> BoxStream<'_, Result<LockState>> {
+        let found = self.inner.list(&format!("{}{prefix}", self.prefix));
+        let renamed = |state: LockState| self.outside(&state.name).map(|name| LockState { name, ..state });
+        Box::pin(found.map_ok(renamed).filter_map(async |found| found.transpose()))
+    }
+
+    fn events(&self, prefix: &str) -> BoxStream<'_, Result<Event>> {
+        let events = self.inner.events(&format!("{}{prefix}", self.prefix));
+        let renamed = |event: Event| self.outside(&event.name).map(|name| Event { name, ..event });
+        Box::pin(events.map_ok(renamed).filter_map(async |event| event.transpose()))
+    }
+
+    fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>> {
+        Box::pin(async move { self.inner.revoke(&self.inside(name)?, token).await })
+    }
+
+    fn descriptor(&self, grant: &Grant) -> Result<OwnedFd> {
+        self.inner.descriptor(&self.grant(grant)?)
+    }
+}

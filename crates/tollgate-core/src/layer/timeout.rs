@@ -1,0 +1,110 @@
+//! A limit on how long an engine may take to answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use tollgate_types::{LockName, Token};
+
+use super::Layer;
+use crate::backend::{Attempt, Backend, BoxFuture, BoxStream, Extension, Release, Revocation};
+use crate::claim::{Claim, Details};
+use crate::clock::Clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::grant::Grant;
+use crate::state::LockState;
+
+/// Gives up on requests that are not answered in time.
+///
+/// What may have been executed is `Indeterminate` then, and what only looks is `Timeout`. Waiting for a lock
+/// and for events has no limit here: a request says itself how long it waits.
+pub struct Timeout {
+    inner: Arc<dyn Backend>,
+    clock: Arc<dyn Clock>,
+    limit: Duration,
+}
+
+impl Timeout {
+    /// `inner` must answer within `limit`. Fails if nothing could.
+    pub fn new(inner: Arc<dyn Backend>, clock: Arc<dyn Clock>, limit: Duration) -> Result<Self> {
+        if limit.is_zero() {
+            return Err(Error::invalid("a timeout of zero leaves no time for an answer; use at least 1ms"));
+        }
+        Ok(Self { inner, clock, limit })
+    }
+
+    async fn limited<T>(&self, kind: ErrorKind, request: BoxFuture<'_, Result<T>>) -> Result<T> {
+        tokio::select! {
+            // The answer first: after a stop it and the end of our patience are there together.
+            biased;
+            answer = request => answer,
+            () = self.clock.sleep_until(self.clock.now() + self.limit) => Err(self.unanswered(kind)),
+        }
+    }
+
+    fn unanswered(&self, kind: ErrorKind) -> Error {
+        let doubt = if kind == ErrorKind::Indeterminate { "; it may have acted all the same" } else { "" };
+        Error::new(kind, format!("the engine did not answer within {:?}{doubt}", self.limit))
+    }
+}
+
+impl Layer for Timeout {
+    fn inner(&self) -> &dyn Backend {
+        &*self.inner
+    }
+
+    fn try_acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(self.limited(ErrorKind::Indeterminate, self.inner.try_acquire(claim)))
+    }
+
+    fn withdraw<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.limited(ErrorKind::Indeterminate, self.inner.withdraw(claim)))
+    }
+
+    fn extend<'a>(
+        &'a self,
+        grant: &'a Grant,
+        ttl: Duration,
+        details: Option<&'a Details>,
+    ) -> BoxFuture<'a, Result<Extension>> {
+        Box::pin(self.limited(ErrorKind::Indeterminate, self.inner.extend(grant, ttl, details)))
+    }
+
+    fn release<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Result<Release>> {
+        Box::pin(self.limited(ErrorKind::Indeterminate, self.inner.release(grant)))
+    }
+
+    fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<Option<LockState>>> {
+        Box::pin(self.limited(ErrorKind::Timeout, self.inner.inspect(name)))
+    }
+
+    fn list(&self, prefix: &str) -> BoxStream<'_, Result<LockState>> {
+        let found = Some(self.inner.list(prefix));
+        Box::pin(stream::unfold(found, move |found| async move {
+            let mut found = found?;
+            let next = tokio::select! {
+                biased;
+                next = found.next() => next?,
+                () = self.clock.sleep_until(self.clock.now() + self.limit) => {
+                    return Some((Err(self.unanswered(ErrorKind::Timeout)), None));
+                }
+            };
+            Some((next, Some(found)))
+        }))
+    }
+
+    fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>> {
+        Box::pin(self.limited(ErrorKind::Indeterminate, self.inner.revoke(name, token)))
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        let closed = async {
+            self.inner.close().await;
+            Ok(())
+        };
+        Box::pin(async move {
+            // An engine that does not answer is left to itself.
+            let _ = self.limited(ErrorKind::Timeout, Box::pin(closed)).await;
+        })
+    }
+}
