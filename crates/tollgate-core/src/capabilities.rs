@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use tollgate_types::Mode;
+use tollgate_types::{LockName, Mode};
 
 use crate::error::{Error, Result};
 use crate::grant::Grant;
@@ -31,6 +31,8 @@ pub struct Capabilities {
     pub revoke: Revoke,
     /// Whether a lost holder's name can stay closed for a while.
     pub lock_delay: bool,
+    /// How many bytes a name may have.
+    pub longest_name: usize,
     /// What its promises rest on.
     pub guarantees: Guarantees,
 }
@@ -128,6 +130,15 @@ impl fmt::Display for TtlRange {
 }
 
 impl Capabilities {
+    /// Refuses a name that is too long here.
+    pub fn check_name(&self, name: &LockName) -> Result<()> {
+        let (bytes, most) = (name.as_str().len(), self.longest_name);
+        if bytes <= most {
+            return Ok(());
+        }
+        Err(Error::invalid(format!("a lock's name has at most {most} bytes here, this one has {bytes}")))
+    }
+
     /// Refuses a mode the backend does not have.
     pub fn check_mode(&self, mode: Mode) -> Result<()> {
         let has = match mode {

@@ -5,6 +5,9 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle};
@@ -27,6 +30,19 @@ pub struct Keeper {
 struct Inner {
     runtime: Handle,
     jumps: watch::Receiver<u64>,
+}
+
+/// A thread that waits for a future.
+struct Sleeper {
+    thread: Thread,
+    woken: AtomicBool,
+}
+
+impl Wake for Sleeper {
+    fn wake(self: Arc<Self>) {
+        self.woken.store(true, Ordering::Release);
+        self.thread.unpark();
+    }
 }
 
 impl Keeper {
@@ -73,9 +89,25 @@ impl Keeper {
         self.inner.runtime.spawn_blocking(work)
     }
 
-    /// Waits on the current thread for `future`, with the keeper's timers. Not for use inside a runtime.
+    /// Waits on the current thread for `future`, whose timers and connections are the keeper's.
+    ///
+    /// Works on any thread but the keeper's own, also inside another runtime, whose executor it blocks: nothing
+    /// that `future` opens here needs that executor to go on.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
-        self.inner.runtime.block_on(future)
+        let _inside = self.inner.runtime.enter();
+        let sleeper = Arc::new(Sleeper { thread: std::thread::current(), woken: AtomicBool::new(false) });
+        let waker = Waker::from(sleeper.clone());
+        let mut context = Context::from_waker(&waker);
+        let mut future = std::pin::pin!(future);
+        loop {
+            if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+                return output;
+            }
+            // Others may unpark this thread, too.
+            while !sleeper.woken.swap(false, Ordering::Acquire) {
+                std::thread::park();
+            }
+        }
     }
 
     /// Sleeps on the keeper's timer, whatever executor polls it.

@@ -52,5 +52,5 @@ pub use set::{Guards, SetRequest};
 pub use state::{Event, Happening, Holder, LockState, Waiter};
 pub use states::States;
 pub use tollgate_types::{
-    Age, InvalidName, InvalidToken, LockName, Mode, Moment, OwnerId, Party, PartyId, Token,
+    Age, InvalidName, InvalidToken, LockName, Mode, Moment, OwnerId, Party, PartyId, Token, parse_duration,
 };

@@ -241,6 +241,7 @@ impl LockRequest {
             Error::invalid(format!("a semaphore of {limit} permits lets nobody in; use at least 1"))
         })?;
         let capabilities = self.client.backend.capabilities();
+        capabilities.check_name(&name).map_err(|error| error.on(&name))?;
         capabilities.check_mode(mode).map_err(|error| error.on(&name))?;
         capabilities.check_ttl(self.ttl).map_err(|error| error.on(&name))?;
         capabilities.check_lock_delay(self.lock_delay).map_err(|error| error.on(&name))?;

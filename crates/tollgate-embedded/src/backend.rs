@@ -86,6 +86,7 @@ fn capabilities() -> Capabilities {
         adopt: Adopt::Any,
         revoke: Revoke::Forced,
         lock_delay: true,
+        longest_name: LockName::MAX_BYTES,
         guarantees: Guarantees::new(|fault| match fault {
             // A task that sleeps through its ttl wakes up beside the next holder.
             Fault::HolderPaused => (Basis::Broken, Basis::Kept),

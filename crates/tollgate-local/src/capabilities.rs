@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate_core::capabilities::{Adopt, Liveness, Modes, Queue, Revoke, Scope, TtlRange};
 use tollgate_core::guarantees::Basis;
-use tollgate_core::{Capabilities, Fault, Guarantees};
+use tollgate_core::{Capabilities, Fault, Guarantees, LockName};
 
 /// Everything the kernel's locks can do. A ttl is taken and means nothing: nothing expires.
 pub(crate) fn capabilities() -> Capabilities {
@@ -22,6 +22,7 @@ pub(crate) fn capabilities() -> Capabilities {
         adopt: Adopt::Never,
         revoke: Revoke::Cooperative,
         lock_delay: false,
+        longest_name: LockName::MAX_BYTES,
         guarantees: Guarantees::new(|fault| match fault {
             Fault::EngineEmptied | Fault::Restored => (Basis::Broken, Basis::Broken),
             Fault::ReplyLost | Fault::RequestRepeated | Fault::FailedOver => (Basis::Absent, Basis::Absent),

@@ -1,13 +1,14 @@
 //! What Tollgate's backends are tested with.
 //!
 //! [`conformance`] is the suite every backend must pass, chosen by its capabilities; [`history`] checks
-//! what was observed against the fenced mutex; [`fault`] makes a backend's engine unreliable; [`helper`] is
+//! what was observed against the fenced mutex; [`fault`] makes a backend's engine unreliable, [`blocked`] drives it from threads; [`helper`] is
 //! the process that gets killed; [`fakes`] are small engines of the two shapes that `memory:` and `file:`
 //! do not have; [`mutants`] are backends that break a promise on purpose.
 
 // A test's panic is its verdict.
 #![allow(clippy::unwrap_used)]
 
+pub mod blocked;
 pub mod clock;
 pub mod conformance;
 pub mod expected;

@@ -25,6 +25,48 @@ pub trait Subject: Send + Sync + 'static {
     fn finish(&self) {}
 }
 
+/// Puts layers around a backend.
+pub type Wrap = fn(Arc<dyn Backend>, Arc<dyn Clock>) -> Arc<dyn Backend>;
+
+/// Another subject's backend with layers around it.
+pub struct Wrapped {
+    name: &'static str,
+    inner: Arc<dyn Subject>,
+    wrap: Wrap,
+}
+
+impl Wrapped {
+    /// `inner` within what `wrap` puts around it. The name is the inner one's, a `+`, and the layer's.
+    pub fn subject(name: &'static str, inner: Arc<dyn Subject>, wrap: Wrap) -> Arc<dyn Subject> {
+        Arc::new(Self { name, inner, wrap })
+    }
+}
+
+impl Subject for Wrapped {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn address(&self) -> String {
+        self.inner.address()
+    }
+
+    fn open<'a>(
+        &'a self,
+        address: &'a str,
+        clock: Arc<dyn Clock>,
+    ) -> BoxFuture<'a, Result<Arc<dyn Backend>>> {
+        Box::pin(async move {
+            let backend = self.inner.open(address, clock.clone()).await?;
+            Ok((self.wrap)(backend, clock))
+        })
+    }
+
+    fn finish(&self) {
+        self.inner.finish();
+    }
+}
+
 /// What one case gets: clients of one engine, and names that no other case uses.
 #[derive(Clone)]
 pub struct World {

@@ -4,6 +4,7 @@
 //! their own: the engine may not depend on anything that waits, and the core, which does wait, speaks of
 //! the same names, modes and tokens.
 
+mod duration;
 mod mode;
 mod moment;
 mod name;
@@ -11,6 +12,7 @@ mod owner;
 mod party;
 mod token;
 
+pub use duration::parse_duration;
 pub use mode::Mode;
 pub use moment::Moment;
 pub use name::{InvalidName, LockName};

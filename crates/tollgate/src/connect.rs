@@ -1,6 +1,9 @@
 //! From a URL to locks: the one place that knows every backend.
 
-use tollgate_core::{Error, Locks, Result};
+use std::sync::Arc;
+
+use tollgate_core::layer::{Metrics, Namespace, Timeout, Trace};
+use tollgate_core::{Backend, BootClock, Error, Keeper, Locks, Result, parse_duration};
 
 use crate::url::Url;
 
@@ -9,6 +12,12 @@ use crate::url::Url;
 /// - `file:DIR`: kernel locks in a folder of this host; `file:` alone is `$XDG_STATE_HOME/tollgate`, or
 ///   `~/.local/state/tollgate`. The folder is taken as it is written, nothing is decoded.
 /// - `memory:` and `memory:NAME`: this process's own engines.
+///
+/// Every URL takes `?namespace=NAME`, which keeps all its locks under `NAME/`, out of the way of others, and
+/// `?timeout=5s`, after which an engine that does not answer is given up on.
+///
+/// What is asked of the engine can be watched: there is a `tracing` span for every operation and the `metrics`
+/// facade knows how long they took, how many locks are held, waited for and lost.
 ///
 /// ```
 /// # #[cfg(feature = "memory")]
@@ -27,13 +36,33 @@ pub async fn connect(url: &str) -> Result<Locks> {
 
 async fn open(url: &str) -> Result<Locks> {
     let url = Url::parse(url)?;
+    let backend = backend(&url).await?;
+    Locks::new(layered(backend, &url)?)
+}
+
+/// What every backend is wrapped in: what the URL asks for, and what those see who watch.
+fn layered(mut backend: Arc<dyn Backend>, url: &Url<'_>) -> Result<Arc<dyn Backend>> {
+    let clock = Arc::new(BootClock::new(Keeper::global()?));
+    if let Some(limit) = url.param("timeout") {
+        let limit = parse_duration(limit).map_err(|wrong| Error::invalid(format!("timeout: {wrong}")))?;
+        backend = Arc::new(Timeout::new(backend, clock.clone(), limit)?);
+    }
+    backend = Arc::new(Trace::new(backend));
+    backend = Arc::new(Metrics::new(backend, clock));
+    if let Some(namespace) = url.param("namespace") {
+        backend = Arc::new(Namespace::new(backend, namespace)?);
+    }
+    Ok(backend)
+}
+
+async fn backend(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
     match url.scheme {
         #[cfg(feature = "file")]
-        "file" => file(&url).await,
+        "file" => file(url).await,
         #[cfg(feature = "memory")]
         "memory" => {
             url.check_params(&[])?;
-            Locks::new(std::sync::Arc::new(tollgate_embedded::MemoryBackend::named(url.rest)?))
+            Ok(Arc::new(tollgate_embedded::MemoryBackend::named(url.rest)?))
         }
         scheme => Err(Error::invalid(format!(
             "no engine is called {scheme:?} here; known are {}",
@@ -47,11 +76,10 @@ async fn open(url: &str) -> Result<Locks> {
 }
 
 #[cfg(feature = "file")]
-async fn file(url: &Url<'_>) -> Result<Locks> {
+async fn file(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
     use std::path::PathBuf;
-    use std::sync::Arc;
 
-    use tollgate_core::{BootClock, ErrorKind, Keeper};
+    use tollgate_core::ErrorKind;
     use tollgate_local::FileBackend;
 
     url.check_params(&[])?;
@@ -68,5 +96,5 @@ async fn file(url: &Url<'_>) -> Result<Locks> {
     let backend = opened.map_err(|panic| {
         Error::new(ErrorKind::Unexpected, "opening the folder did not come to an end").caused_by(panic)
     })??;
-    Locks::new(Arc::new(backend))
+    Ok(Arc::new(backend))
 }

@@ -27,6 +27,7 @@
 //! | `file:DIR` | the processes of one host | the end of the process |
 //! | `memory:`, `memory:NAME` | the tasks of one process | its ttl |
 
+pub mod blocking;
 mod connect;
 mod url;
 
@@ -34,8 +35,8 @@ pub use connect::connect;
 pub use tollgate_core::{
     Age, Capabilities, DEFAULT_TTL, Deadline, Details, Error, ErrorKind, Event, Fault, Fence, Grant,
     Guarantee, Guarantees, Guard, GuardState, Guards, Happening, Holder, InvalidName, InvalidToken, Lease,
-    LockName, LockRequest, LockState, Locks, LossCause, Mode, Moment, PartyHandle, Release, Result,
-    Revocation, SetRequest, States, Token, Waiter,
+    LockName, LockRequest, LockState, Locks, LossCause, Mark, Mode, Moment, PartyHandle, Release, Result,
+    Revocation, SetRequest, States, Token, Waiter, parse_duration,
 };
 
 pub use tollgate_core::capabilities;

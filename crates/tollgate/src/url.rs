@@ -2,6 +2,9 @@
 
 use tollgate_core::{Error, Result};
 
+/// The parameters that every URL takes.
+const EVERYWHERE: &[&str] = &["namespace", "timeout"];
+
 /// A URL taken apart: `scheme:rest?key=value&…`.
 ///
 /// A parser of our own, because a URL here may name several hosts, and a folder is taken as it is written.
@@ -30,12 +33,17 @@ impl<'a> Url<'a> {
         Ok(Self { scheme, rest, params })
     }
 
+    /// The value of a parameter; the last one counts.
+    pub(crate) fn param(&self, key: &str) -> Option<&'a str> {
+        self.params.iter().rev().find(|(name, _)| *name == key).map(|(_, value)| *value)
+    }
+
     /// Refuses parameters that nobody read: a typing error must not change what a lock means.
     #[cfg_attr(not(any(feature = "file", feature = "memory")), allow(dead_code))]
     pub(crate) fn check_params(&self, known: &[&str]) -> Result<()> {
         for (key, _) in &self.params {
-            if !known.contains(key) {
-                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            if !known.contains(key) && !EVERYWHERE.contains(key) {
+                let known = [known, EVERYWHERE].concat().join(", ");
                 return Err(Error::invalid(format!(
                     "{}: URLs have no parameter {key:?} (known: {known})",
                     self.scheme

@@ -9,6 +9,7 @@ use tollgate_types::{LockName, Token};
 
 use super::Layer;
 use crate::backend::{Attempt, Backend, BoxFuture, BoxStream, Extension, LossCause, Release, Revocation};
+use crate::capabilities::Capabilities;
 use crate::claim::{Claim, Details};
 use crate::error::{Error, Result};
 use crate::grant::Grant;
@@ -20,6 +21,7 @@ pub struct Namespace {
     inner: Arc<dyn Backend>,
     /// Ends with a slash.
     prefix: String,
+    capabilities: Capabilities,
 }
 
 impl Namespace {
@@ -27,7 +29,13 @@ impl Namespace {
     pub fn new(inner: Arc<dyn Backend>, namespace: &str) -> Result<Self> {
         let namespace = LockName::new(namespace.trim_end_matches('/'))
             .map_err(|error| Error::invalid(format!("{namespace:?} cannot be a namespace: {error}")))?;
-        Ok(Self { inner, prefix: format!("{namespace}/") })
+        let prefix = format!("{namespace}/");
+        let mut capabilities = inner.capabilities().clone();
+        capabilities.longest_name = capabilities.longest_name.saturating_sub(prefix.len());
+        if capabilities.longest_name == 0 {
+            return Err(Error::invalid(format!("the namespace {namespace:?} leaves no room for names")));
+        }
+        Ok(Self { inner, prefix, capabilities })
     }
 
     fn inside(&self, name: &LockName) -> Result<LockName> {
@@ -53,6 +61,10 @@ impl Namespace {
 impl Layer for Namespace {
     fn inner(&self) -> &dyn Backend {
         &*self.inner
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Attempt>> {

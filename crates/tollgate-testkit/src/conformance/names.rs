@@ -47,7 +47,7 @@ async fn names_never_meet(world: World) {
         "~",
     ];
     let names: Vec<String> = odd.iter().map(|odd| format!("{prefix}/{odd}")).collect();
-    let longest = format!("{prefix}{}", "x".repeat(LockName::MAX_BYTES - prefix.len()));
+    let longest = format!("{prefix}{}", "x".repeat(world.capabilities().longest_name - prefix.len()));
     let almost = longest[..longest.len() - 1].to_owned();
     let locks = world.locks().await;
     let mut guards = Vec::new();

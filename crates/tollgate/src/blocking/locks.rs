@@ -1,0 +1,123 @@
+//! The handle to an engine.
+
+use futures_util::StreamExt;
+use tollgate_core::{
+    BoxStream, Capabilities, Event, Grant, Guarantee, Keeper, LockState, Result, Revocation, Token,
+};
+
+use super::{Guard, LockRequest, SetRequest};
+
+/// Locks on one engine; see [`tollgate::Locks`](crate::Locks). Cloning is cheap.
+///
+/// ```
+/// # #[cfg(feature = "memory")]
+/// # fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::blocking::connect("memory:blocking-locks")?;
+/// let guard = locks.lock("orders/42").acquire()?;
+/// let state = locks.inspect("orders/42")?.expect("it is held");
+/// assert_eq!(state.holders[0].token, Some(guard.token()));
+/// assert_eq!(locks.list("orders/").count(), 1);
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "memory"))]
+/// # fn main() {}
+/// ```
+#[derive(Debug, Clone)]
+pub struct Locks {
+    inner: crate::Locks,
+    keeper: Keeper,
+}
+
+impl Locks {
+    pub(super) fn new(inner: crate::Locks, keeper: Keeper) -> Self {
+        Self { inner, keeper }
+    }
+
+    /// A request for the lock `name`.
+    pub fn lock(&self, name: impl AsRef<str>) -> LockRequest {
+        LockRequest::new(self.inner.lock(name), self.keeper.clone())
+    }
+
+    /// A request for several locks, all or nothing.
+    pub fn lock_all<I>(&self, names: I) -> SetRequest
+    where
+        I: IntoIterator<Item: AsRef<str>>,
+    {
+        SetRequest::new(self.inner.lock_all(names), self.keeper.clone())
+    }
+
+    /// Takes over a grant that [`Guard::into_grant`] gave away, perhaps in another process.
+    pub fn adopt(&self, grant: Grant) -> Result<Guard> {
+        let guard = self.keeper.block_on(self.inner.adopt(grant))?;
+        Ok(Guard::new(guard, self.keeper.clone()))
+    }
+
+    /// What the backend can do.
+    pub fn capabilities(&self) -> &Capabilities {
+        self.inner.capabilities()
+    }
+
+    /// Fails with `Unsupported` unless the backend gives `guarantee`.
+    pub fn require(&self, guarantee: Guarantee) -> Result<()> {
+        self.inner.require(guarantee)
+    }
+
+    /// Holders and waiters of one lock; `None` when nobody holds it or waits.
+    pub fn inspect(&self, name: impl AsRef<str>) -> Result<Option<LockState>> {
+        self.keeper.block_on(self.inner.inspect(name))
+    }
+
+    /// Every lock that is held or waited for and whose name starts with `prefix`.
+    pub fn list(&self, prefix: &str) -> Each<'_, LockState> {
+        Each { stream: self.inner.list(prefix), keeper: &self.keeper }
+    }
+
+    /// What happens from now on to locks whose names start with `prefix`. Each step waits for the next event.
+    pub fn events(&self, prefix: &str) -> Each<'_, Event> {
+        Each { stream: self.inner.events(prefix), keeper: &self.keeper }
+    }
+
+    /// Breaks the lock of the holder with `token`.
+    pub fn revoke(&self, name: impl AsRef<str>, token: Token) -> Result<Revocation> {
+        self.keeper.block_on(self.inner.revoke(name, token))
+    }
+
+    /// Refuses new requests and waits for what is under way in the background; see
+    /// [`tollgate::Locks::close`](crate::Locks::close).
+    pub fn close(&self) {
+        self.keeper.block_on(self.inner.close());
+    }
+}
+
+/// What an engine tells one after the other. Each step waits for the next.
+///
+/// ```
+/// # #[cfg(feature = "memory")]
+/// # fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::blocking::connect("memory:blocking-each")?;
+/// let _guard = locks.lock("a").acquire()?;
+/// for lock in locks.list("") {
+///     println!("{:?}", lock?.name);
+/// }
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "memory"))]
+/// # fn main() {}
+/// ```
+pub struct Each<'a, T> {
+    stream: BoxStream<'a, Result<T>>,
+    keeper: &'a Keeper,
+}
+
+impl<T> Iterator for Each<'_, T> {
+    type Item = Result<T>;
+    fn next(&mut self) -> Option<Result<T>> {
+        self.keeper.block_on(self.stream.next())
+    }
+}
+
+impl<T> std::fmt::Debug for Each<'_, T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Each").finish_non_exhaustive()
+    }
+}
