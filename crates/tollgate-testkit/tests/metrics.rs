@@ -43,11 +43,11 @@ impl Seen {
 }
 
 fn engine() -> (Arc<Faulty>, Locks) {
-    let keeper = Keeper::global().unwrap();
+    let keeper = Keeper::global().expect("a test can start a thread");
     let clock = Arc::new(BootClock::new(keeper.clone()));
     let faulty = Faulty::new(Arc::new(MemoryBackend::new(clock.clone(), &keeper)));
     let inner: Arc<dyn Backend> = faulty.clone();
-    (faulty, Locks::new(Arc::new(Metrics::new(inner, clock))).unwrap())
+    (faulty, Locks::new(Arc::new(Metrics::new(inner, clock))).expect("a test can start a thread"))
 }
 
 #[tokio::test]

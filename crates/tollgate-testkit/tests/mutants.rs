@@ -1,34 +1,36 @@
 //! Every promise has a backend that breaks it, and a case that catches that backend.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+#[path = "support/memory.rs"]
+mod memory;
+
+use std::sync::Arc;
 use std::time::Duration;
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use tollgate_core::{Backend, BoxFuture, Clock, Keeper, OwnerId, Result};
-use tollgate_embedded::MemoryBackend;
+use memory::Memory;
+use tollgate_core::{Backend, BoxFuture, Clock, Result};
 use tollgate_testkit::mutants::{Broken, Flaw, MUTANTS, Mutant, TABLE};
 use tollgate_testkit::{Subject, World, conformance, expected};
 
 /// `memory:`, whole or with a flaw.
-struct Memory {
+struct Flawed {
     flaw: Option<Flaw>,
-    engines: Mutex<HashMap<String, MemoryBackend>>,
+    memory: Memory,
 }
 
-impl Memory {
+impl Flawed {
     fn subject(flaw: Option<Flaw>) -> Arc<dyn Subject> {
-        Arc::new(Self { flaw, engines: Mutex::default() })
+        Arc::new(Self { flaw, memory: Memory::default() })
     }
 }
 
-impl Subject for Memory {
+impl Subject for Flawed {
     fn name(&self) -> &'static str {
-        "memory"
+        self.memory.name()
     }
 
     fn address(&self) -> String {
-        OwnerId::random().to_hex()
+        self.memory.address()
     }
 
     fn open<'a>(
@@ -37,16 +39,9 @@ impl Subject for Memory {
         clock: Arc<dyn Clock>,
     ) -> BoxFuture<'a, Result<Arc<dyn Backend>>> {
         Box::pin(async move {
-            let keeper = Keeper::global()?;
-            let place = if self.flaw == Some(Flaw::LetsEverybodyIn) {
-                OwnerId::random().to_hex()
-            } else {
-                address.to_owned()
-            };
-            let mut engines = self.engines.lock().expect("no case panics while it opens a client");
-            let engine =
-                engines.entry(place).or_insert_with(|| MemoryBackend::new(clock.clone(), &keeper)).clone();
-            let whole: Arc<dyn Backend> = Arc::new(engine);
+            let own = self.memory.address();
+            let address = if self.flaw == Some(Flaw::LetsEverybodyIn) { &own } else { address };
+            let whole = self.memory.open(address, clock.clone()).await?;
             Ok(match self.flaw {
                 Some(flaw) => Arc::new(Broken::new(whole, clock, flaw)),
                 None => whole,
@@ -60,7 +55,7 @@ const LIMIT: Duration = Duration::from_secs(12);
 
 /// The verdict of the mutant's case on `memory:` with or without the flaw.
 fn verdict(mutant: &Mutant, flaw: Option<Flaw>) -> Result<(), String> {
-    let subject = Memory::subject(flaw);
+    let subject = Flawed::subject(flaw);
     if mutant.caught_by == TABLE {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
