@@ -107,9 +107,11 @@ impl FileBackend {
             return Ok(Attempt::Granted(slot.grant(token)));
         }
         let (slot, outcome) = self.shared.registry.enter(claim).map_err(fail)?;
-        let shared = self.shared.clone();
-        // Not awaited: if this future is dropped, the claim is withdrawn by its owner id.
-        drop(self.shared.keeper.spawn_blocking(move || shared.take(&slot, wait)));
+        if let Err(kept) = self.shared.take_at_once(&slot) {
+            let shared = self.shared.clone();
+            // Not awaited: if this future is dropped, the claim is withdrawn by its owner id.
+            drop(self.shared.keeper.spawn_blocking(move || shared.take(&slot, kept, wait)));
+        }
         match outcome.await {
             Ok(outcome) => outcome.map_err(fail),
             Err(_) => Err(fail(Error::new(ErrorKind::Unavailable, "the claim was withdrawn meanwhile"))),

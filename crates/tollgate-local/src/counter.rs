@@ -3,6 +3,9 @@
 //! The slots of a shard lie in different pages, so that a write torn by a power failure cannot reach both.
 //! A token is on the disk before anybody sees it, and nothing here ever goes back: whatever cannot be read
 //! is damage, and damage grants nothing and overwrites nothing.
+//!
+//! Waiting for the disk is most of what a grant costs. Who takes one lock again and again draws a whole
+//! [`Block`] of tokens, and spends the rest of it as long as nobody else has drawn from that shard.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -26,6 +29,8 @@ const SHARDS_PER_PAGE: usize = PAGE / SECTOR;
 const SLOT_BYTES: usize = 32;
 const FILE_BYTES: usize = SHARDS * 2 * SECTOR;
 const MAGIC: [u8; 8] = *b"TGCOUNT1";
+/// How many tokens are drawn at once by whoever takes a lock again and again.
+const BLOCK: u64 = 64;
 /// A shard is busy for as long as a write to the disk takes. Longer means that somebody is stopped.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -54,19 +59,35 @@ impl Drop for Locked<'_> {
     }
 }
 
-/// A token that nobody else can get, and that is not on the disk yet.
+/// A token that nobody else can get, and that may not be on the disk yet.
 #[derive(Debug)]
 pub(crate) struct Reserved<'a> {
-    locked: Locked<'a>,
     pub(crate) token: Token,
+    /// What is left of the block it is from.
+    pub(crate) block: Block,
+    /// The shard, if it has still to be brought to the disk.
+    locked: Option<Locked<'a>>,
 }
 
 impl Reserved<'_> {
     /// Brings the token to the disk: only now may somebody be told that they have it.
     pub(crate) fn draw(self) -> Result<Token> {
-        self.locked.counters.sync()?;
+        if let Some(locked) = &self.locked {
+            locked.counters.sync()?;
+        }
         Ok(self.token)
     }
+}
+
+/// Tokens that the disk has as drawn, and that nobody was given: those after `used` and up to `last`.
+///
+/// As long as the shard's counter stands at `last`, nobody else has drawn since the block was, not for this
+/// lock and not for another, and nobody has raised it. So what is left of the block is larger than every
+/// token that any lock of this shard was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Block {
+    used: u64,
+    last: u64,
 }
 
 /// What a shard's two slots say.
@@ -114,12 +135,15 @@ impl Counters {
 
     /// The next token of `shard`, on the disk already.
     pub(crate) fn draw(&self, shard: u8) -> Result<Token> {
-        self.reserve(self.lock(shard)?)?.draw()
+        self.reserve(self.lock(shard)?, 1)?.draw()
     }
 
     /// The next token of `shard`, still to be [drawn](Reserved::draw); `None` if somebody else draws one
-    /// just now. Does not wait.
-    pub(crate) fn try_reserve(&self, shard: u8) -> Result<Option<Reserved<'_>>> {
+    /// just now. Does not wait. `before` is what was left when the same lock was taken last.
+    pub(crate) fn try_reserve(&self, shard: u8, before: Option<Block>) -> Result<Option<Reserved<'_>>> {
+        if let Some(reserved) = before.map(|block| self.spend(shard, block)).transpose()?.flatten() {
+            return Ok(Some(reserved));
+        }
         let thread = match self.threads[usize::from(shard)].try_lock() {
             Ok(thread) => thread,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -129,26 +153,44 @@ impl Counters {
         if !locked {
             return Ok(None);
         }
-        self.reserve(Locked { counters: self, shard, _thread: thread }).map(Some)
+        let count = if before.is_some() { BLOCK } else { 1 };
+        self.reserve(Locked { counters: self, shard, _thread: thread }, count).map(Some)
     }
 
-    fn reserve<'a>(&'a self, locked: Locked<'a>) -> Result<Reserved<'a>> {
+    /// A token of `block`, if it is still good. Needs no lock: whoever draws meanwhile draws for another lock,
+    /// and a slot that is read while it is written is not believed.
+    pub(crate) fn spend(&self, shard: u8, block: Block) -> Result<Option<Reserved<'_>>> {
+        if block.used == block.last || self.read(shard)?.value != block.last {
+            return Ok(None);
+        }
+        let used = block.used + 1;
+        let token = Token::new(used).map_err(|_| Trouble::TokensUsedUp { path: self.path.clone() })?;
+        Ok(Some(Reserved { token, block: Block { used, ..block }, locked: None }))
+    }
+
+    fn reserve<'a>(&'a self, locked: Locked<'a>, count: u64) -> Result<Reserved<'a>> {
         let current = self.read(locked.shard)?;
         let token = Token::new(current.value + 1);
         let token = token.map_err(|_| Trouble::TokensUsedUp { path: self.path.clone() })?;
-        self.write(locked.shard, current.slot, token.get())?;
-        Ok(Reserved { locked, token })
+        let last = Token::new(current.value + count).unwrap_or(token).get();
+        self.write(locked.shard, current.slot, last)?;
+        Ok(Reserved { token, block: Block { used: token.get(), last }, locked: Some(locked) })
     }
 
     /// Makes every later token larger than `floor`.
     pub(crate) fn raise(&self, floor: Token) -> Result<()> {
+        let mut targets = [0; SHARDS];
         // Once for each slot, or the loss of one slot would fall back behind the floor.
-        for _slot in 0..2 {
-            for shard in 0..=u8::MAX {
+        for slot in 0..2 {
+            for (shard, target) in (0..=u8::MAX).zip(&mut targets) {
                 let _locked = self.lock(shard)?;
                 let current = self.read(shard)?;
-                if current.value <= floor.get() {
-                    self.write(shard, current.slot, floor.get())?;
+                if slot == 0 {
+                    // By one at least, so that nobody goes on spending a block from before.
+                    *target = floor.get().max(current.value + 1);
+                }
+                if current.value <= *target {
+                    self.write(shard, current.slot, *target)?;
                 }
             }
             self.sync()?;
@@ -179,9 +221,9 @@ impl Counters {
         match slots {
             [Some(a), Some(b)] if a > b => Ok(Shard { value: a, slot: 1 }),
             [Some(_), Some(b)] => Ok(Shard { value: b, slot: 0 }),
-            // The torn slot was written last, so it held the next number, which may have been used.
-            [Some(a), None] => Ok(Shard { value: a + 1, slot: 1 }),
-            [None, Some(b)] => Ok(Shard { value: b + 1, slot: 0 }),
+            // The torn slot was written last, so it held the end of a block, which may have been used.
+            [Some(a), None] => Ok(Shard { value: a + BLOCK, slot: 1 }),
+            [None, Some(b)] => Ok(Shard { value: b + BLOCK, slot: 0 }),
             [None, None] => {
                 Err(Trouble::counter(&self.path, format!("both slots of shard {shard} are unreadable")))
             }
@@ -300,13 +342,78 @@ mod tests {
     fn a_reserved_token_is_never_given_again() {
         let (_dir, counters) = counters();
         let other = Counters::open(counters.path.clone()).unwrap();
-        let reserved = counters.try_reserve(5).unwrap().unwrap();
-        assert!(counters.try_reserve(5).unwrap().is_none(), "one at a time among threads");
-        assert!(other.try_reserve(5).unwrap().is_none(), "and among descriptors");
-        assert!(other.try_reserve(6).unwrap().is_some());
+        let reserved = counters.try_reserve(5, None).unwrap().unwrap();
+        assert!(counters.try_reserve(5, None).unwrap().is_none(), "one at a time among threads");
+        assert!(other.try_reserve(5, None).unwrap().is_none(), "and among descriptors");
+        assert!(other.try_reserve(6, None).unwrap().is_some());
         let given_up = reserved.token;
         drop(reserved);
         assert!(other.draw(5).unwrap() > given_up);
+    }
+
+    /// Takes a token as somebody does who had `before` left.
+    fn spend(counters: &Counters, before: Option<Block>) -> (u64, Block) {
+        let reserved = counters.try_reserve(5, before).unwrap().unwrap();
+        let block = reserved.block;
+        (reserved.draw().unwrap().get(), block)
+    }
+
+    #[test]
+    fn a_block_is_spent_to_its_end_and_the_next_begins_behind_it() {
+        let (_dir, counters) = counters();
+        let (first, mut left) = spend(&counters, None);
+        let mut drawn = vec![first];
+        for _ in 0..3 * BLOCK {
+            let (token, block) = spend(&counters, Some(left));
+            drawn.push(token);
+            left = block;
+        }
+        assert!(drawn.iter().copied().eq(1..=3 * BLOCK + 1), "no token is wasted: {drawn:?}");
+        let again = Counters::open(counters.path.clone()).unwrap();
+        assert!(
+            again.draw(5).unwrap().get() > 3 * BLOCK + 1,
+            "what is on the disk is ahead of what was spent"
+        );
+    }
+
+    #[test]
+    fn a_block_ends_when_somebody_else_draws() {
+        let (_dir, counters) = counters();
+        let other = Counters::open(counters.path.clone()).unwrap();
+        let (_, left) = spend(&counters, None);
+        let (_, left) = spend(&counters, Some(left));
+        let (mine, left) = spend(&counters, Some(left));
+        let theirs = other.draw(5).unwrap().get();
+        assert!(theirs > mine);
+        let (next, _) = spend(&counters, Some(left));
+        assert!(next > theirs, "{next} came after {theirs}");
+    }
+
+    #[test]
+    fn a_block_ends_when_the_floor_is_raised_wherever_to() {
+        for floor in [1, 3, BLOCK, BLOCK + 1, 10 * BLOCK] {
+            let (_dir, counters) = counters();
+            let (_, left) = spend(&counters, None);
+            let (mine, left) = spend(&counters, Some(left));
+            counters.raise(Token::new(floor).unwrap()).unwrap();
+            let (next, _) = spend(&counters, Some(left));
+            assert!(next > floor && next > mine, "{next} after {mine} and a floor of {floor}");
+        }
+    }
+
+    #[test]
+    fn a_torn_slot_never_brings_a_token_of_a_block_back() {
+        for torn in [0, 1] {
+            let (_dir, counters) = counters();
+            let (_, left) = spend(&counters, None);
+            let (_, left) = spend(&counters, Some(left));
+            let (mine, left) = spend(&counters, Some(left));
+            tear(&counters, 5, torn);
+            let theirs = Counters::open(counters.path.clone()).unwrap().draw(5).unwrap().get();
+            assert!(theirs > mine.max(left.last), "{theirs} after {left:?}");
+            let (next, _) = spend(&counters, Some(left));
+            assert!(next > theirs, "{next} after {theirs}");
+        }
     }
 
     #[test]
@@ -315,8 +422,8 @@ mod tests {
         counters.raise(Token::new(1000).unwrap()).unwrap();
         assert_eq!(draws(&counters, 0, 2), [1001, 1002]);
         counters.raise(Token::new(1000).unwrap()).unwrap();
-        assert_eq!(draws(&counters, 0, 1), [1003]);
-        assert_eq!(draws(&counters, 200, 1), [1001]);
+        assert_eq!(draws(&counters, 0, 1), [1004]);
+        assert_eq!(draws(&counters, 200, 1), [1002]);
         counters.raise(Token::MAX).unwrap();
         assert!(matches!(counters.draw(0), Err(Trouble::TokensUsedUp { .. })));
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tollgate_core::{LockName, Moment};
 
-use crate::lockfile::LockFile;
+use crate::place::Kept;
 use crate::steps::Shared;
 use crate::view;
 
@@ -28,7 +28,7 @@ pub(crate) struct Idle {
 #[derive(Debug, Default)]
 struct Left {
     names: HashMap<LockName, Moment>,
-    open: HashMap<LockName, LockFile>,
+    open: HashMap<LockName, Kept>,
     /// A task on the keeper clears away what is due.
     task: bool,
 }
@@ -57,15 +57,15 @@ impl Idle {
     }
 
     /// Keeps the file of a claim that has left, for the next one.
-    pub(crate) fn keep(&self, name: &LockName, file: LockFile) {
+    pub(crate) fn keep(&self, name: &LockName, kept: Kept) {
         let mut left = self.lock();
         if left.open.len() < OPEN {
-            left.open.insert(name.clone(), file);
+            left.open.insert(name.clone(), kept);
         }
     }
 
     /// A file that was kept.
-    pub(crate) fn reuse(&self, name: &LockName) -> Option<LockFile> {
+    pub(crate) fn reuse(&self, name: &LockName) -> Option<Kept> {
         self.lock().open.remove(name)
     }
 

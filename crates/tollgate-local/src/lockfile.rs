@@ -98,6 +98,14 @@ impl LockFile {
         Ok(Some(Self { file, path: path.to_owned(), identity, size, shared: AtomicBool::new(false) }))
     }
 
+    /// Locks the gate if nobody is inside.
+    pub(crate) fn try_gate(&self) -> Result<Option<Gated<'_>>> {
+        match sys::try_lock(&self.file, Kind::Write, layout::GATE) {
+            Ok(free) => Ok(free.then_some(Gated { lock: self })),
+            Err(error) => Err(self.trouble(error)),
+        }
+    }
+
     /// Locks the gate, waiting at most `patience`.
     pub(crate) fn gate(&self, patience: Duration) -> Result<Gated<'_>> {
         match sys::lock_within(&self.file, layout::GATE, patience) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tollgate_core::{Claim, Details, LockName, Mode, Token};
 
-use crate::counter::Reserved;
+use crate::counter::{Block, Reserved};
 use crate::error::{Result, Trouble};
 use crate::folder::{Address, Folder};
 use crate::gated::Gated;
@@ -29,6 +29,16 @@ pub(crate) struct Place {
     /// As it was written first; a grant adds the token.
     entry: Entry,
     at: Mutex<Position>,
+    /// Tokens that are left for the next claim, if it is ours.
+    block: Option<Block>,
+}
+
+/// A lock's file that stays open after a claim has left, and what the next one can use of it.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    lock: LockFile,
+    shard: u8,
+    block: Option<Block>,
 }
 
 /// Where the entry was last seen: right as long as the list has the same generation.
@@ -49,32 +59,76 @@ pub(crate) enum Joined<'a> {
     Busy,
 }
 
-/// Takes a place in the queue of `claim`'s lock; only if it can go at once unless `wait` is set. `open` is
+/// Takes a place in the queue of `claim`'s lock; only if it can go at once unless `wait` is set. `kept` is
 /// the lock's file if it is still open from before.
 pub(crate) fn join<'a>(
     folder: &'a Folder,
-    open: Option<LockFile>,
+    kept: Option<Kept>,
     claim: &Claim,
     wait: bool,
 ) -> Result<Joined<'a>> {
     let counters = folder.counters()?;
     let Address { path, shard } = folder.address(&claim.name);
     let details = encode_details(&claim.details);
+    let (open, before) = kept.map_or((None, None), |kept| (Some(kept.lock), kept.block));
     let join = |gated: &Gated<'_>| {
         if gated.anybody()? {
             join_queue(gated, claim, &details, wait)
         } else {
-            be_first(gated, claim, &details, counters.try_reserve(shard)?).map(Some)
+            be_first(gated, claim, &details, counters.try_reserve(shard, before)?).map(Some)
         }
     };
     let Some((lock, Some(step))) = lockfile::visit_again(open, &path, true, join)? else {
         return Ok(Joined::Busy);
     };
-    let place = Place { lock, name: claim.name.clone(), shard, entry: step.entry, at: Mutex::new(step.at) };
+    let block = step.reserved.as_ref().map(|reserved| reserved.block);
+    let (name, at) = (claim.name.clone(), Mutex::new(step.at));
+    let place = Place { lock, name, shard, entry: step.entry, at, block };
     Ok(match step.reserved {
         Some(reserved) => Joined::Alone(place, reserved),
         None => Joined::Place(place, step.verdict),
     })
+}
+
+/// Takes the lock if that needs neither the disk nor anybody else: its file is still open, nobody uses it, and
+/// a token is left. Never waits. Otherwise everything is as it was, and `kept` is given back.
+pub(crate) fn join_at_once(
+    folder: &Folder,
+    kept: Kept,
+    claim: &Claim,
+) -> Result<std::result::Result<(Place, Token), Kept>> {
+    let details = encode_details(&claim.details);
+    let step = {
+        let Some(gated) = kept.lock.try_gate()? else { return Ok(Err(kept)) };
+        match first_at_once(folder, &kept, &gated, claim, &details) {
+            Ok(step) => step,
+            Err(error) => {
+                kept.lock.unlock(Range::ALL);
+                return Err(error);
+            }
+        }
+    };
+    let Some((step, token, block)) = step else { return Ok(Err(kept)) };
+    let (name, at) = (claim.name.clone(), Mutex::new(step.at));
+    let Kept { lock, shard, .. } = kept;
+    Ok(Ok((Place { lock, name, shard, entry: step.entry, at, block: Some(block) }, token)))
+}
+
+fn first_at_once<'a>(
+    folder: &'a Folder,
+    kept: &Kept,
+    gated: &Gated<'_>,
+    claim: &Claim,
+    details: &[u8],
+) -> Result<Option<(Step<'a>, Token, Block)>> {
+    let Some(block) = kept.block else { return Ok(None) };
+    if !kept.lock.is_current()? || gated.anybody()? {
+        return Ok(None);
+    }
+    let Some(reserved) = folder.counters()?.spend(kept.shard, block)? else { return Ok(None) };
+    let (token, block) = (reserved.token, reserved.block);
+    let step = be_first(gated, claim, details, Some(reserved))?;
+    Ok(Some((step, token, block)))
 }
 
 /// What happened under the gate.
@@ -213,9 +267,10 @@ impl Place {
         }
     }
 
-    /// The file of a claim that has left, for the next claim; `None` if a child may have it, too.
-    pub(crate) fn into_file(self) -> Option<LockFile> {
-        self.lock.into_unshared()
+    /// What a claim that has left keeps for the next one; `None` if a child may have its file, too.
+    pub(crate) fn into_kept(self) -> Option<Kept> {
+        let (shard, block) = (self.shard, self.block);
+        self.lock.into_unshared().map(|lock| Kept { lock, shard, block })
     }
 
     /// Leaves the queue, or gives the lock back. Frees the claim's bytes whatever else fails.

@@ -8,7 +8,7 @@ use crate::error::{Result, Trouble};
 use crate::folder::Folder;
 use crate::idle::Idle;
 use crate::lost::Looking;
-use crate::place::{self, Joined, Place};
+use crate::place::{self, Joined, Kept, Place};
 use crate::queue::Verdict;
 use crate::registry::{Phase, Registry, Slot};
 use crate::waiter::{Finish, Waiters};
@@ -27,13 +27,38 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// Takes the lock on the caller's thread, if that touches nothing but memory: a file that is open, and
+    /// pages that are cached. Says whether the claim has its answer, and otherwise gives back what it found.
+    pub(crate) fn take_at_once(&self, slot: &Arc<Slot>) -> Result<(), Option<Kept>> {
+        let kept = self.idle.reuse(&slot.claim.name).ok_or(None)?;
+        let taken = match place::join_at_once(&self.folder, kept, &slot.claim) {
+            Ok(Err(kept)) => return Err(Some(kept)),
+            Ok(Ok(taken)) => Ok(taken),
+            Err(trouble) => Err(trouble),
+        };
+        if !slot.begin() {
+            // Withdrawn by another thread meanwhile.
+            if let Ok((place, _)) = taken {
+                place.leave();
+            }
+            return Ok(());
+        }
+        match taken {
+            Ok((place, token)) => self.settle(slot, &Arc::new(place), Ok(token)),
+            Err(trouble) => {
+                self.end(slot);
+                slot.answer(Err(trouble.into()));
+            }
+        }
+        Ok(())
+    }
+
     /// Takes the claim a place, and the lock if nobody is in the way.
-    pub(crate) fn take(&self, slot: &Arc<Slot>, wait: bool) {
+    pub(crate) fn take(&self, slot: &Arc<Slot>, kept: Option<Kept>, wait: bool) {
         if !slot.begin() {
             return;
         }
-        let open = self.idle.reuse(&slot.claim.name);
-        match place::join(&self.folder, open, &slot.claim, wait) {
+        match place::join(&self.folder, kept, &slot.claim, wait) {
             Ok(Joined::Alone(place, reserved)) => self.settle(slot, &Arc::new(place), reserved.draw()),
             Ok(Joined::Place(place, Verdict::Go)) => self.finish(slot, &Arc::new(place), Ok(())),
             Ok(Joined::Place(place, verdict)) => self.line_up(slot, &Arc::new(place), verdict),
@@ -143,8 +168,8 @@ impl Shared {
         if !place.leave_at_once() {
             return Err(place);
         }
-        if let Some(file) = Arc::into_inner(place).and_then(Place::into_file) {
-            self.idle.keep(&slot.claim.name, file);
+        if let Some(kept) = Arc::into_inner(place).and_then(Place::into_kept) {
+            self.idle.keep(&slot.claim.name, kept);
         }
         self.end(slot);
         Ok(())

@@ -47,6 +47,39 @@ fn a_claim_tried_again_answers_with_the_same_token() {
     });
 }
 
+/// Whoever takes a lock again and again has tokens in stock; nobody else may be overtaken by one of them.
+#[test]
+fn tokens_rise_when_clients_take_turns_in_bursts() {
+    for seed in 1..=40_u64 {
+        let dir = tempfile::tempdir().unwrap();
+        let backends = [open(dir.path()), open(dir.path()), open(dir.path())];
+        let mut random = seed;
+        let mut draw = |below: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % below
+        };
+        run(async {
+            let mut last: BTreeMap<&str, u64> = BTreeMap::new();
+            for _turn in 0..25 {
+                let backend = &backends[draw(3) as usize];
+                let name = ["a", "b"][draw(2) as usize];
+                let mode = if draw(4) == 0 { Mode::Shared } else { Mode::Exclusive };
+                for _cycle in 0..=draw(70) {
+                    let grant = take(backend, name, mode).await;
+                    let before = last.insert(name, grant.token.get()).unwrap_or(0);
+                    assert!(before < grant.token.get(), "seed {seed}: {} after {before}", grant.token);
+                    backend.release(&grant).await.unwrap();
+                }
+                if draw(10) == 0 {
+                    let floor = last.values().max().unwrap() + draw(100);
+                    backend.raise_floor(Token::new(floor).unwrap()).await.unwrap();
+                    last.extend([("a", floor), ("b", floor)]);
+                }
+            }
+        });
+    }
+}
+
 #[test]
 fn tokens_rise_over_restarts_names_of_a_shard_and_cleaned_up_files() {
     let dir = tempfile::tempdir().unwrap();
