@@ -104,6 +104,22 @@ impl Guard {
         self.lease.hold.backend.descriptor(&self.lease.hold.grant)
     }
 
+    /// Lets the lock go into the hands of a process that has, or gets, the open file, and takes it over with
+    /// [`Locks::inherit`](crate::Locks::inherit). The lock is held as long as that file is open anywhere, even
+    /// if nobody ever takes it over. Limits such as `max_hold` stay behind.
+    ///
+    /// Fails where the lock does not hang on a descriptor; the lock is released then.
+    pub fn bequeath(mut self) -> Result<(Grant, OwnedFd)> {
+        let hold = self.lease.hold.clone();
+        let named = |error: Error| error.during("bequeath").on(&hold.grant.name);
+        self.check().map_err(named)?;
+        // Before the engine forgets it, or a renewal would call it lost.
+        self.stop_keeping();
+        let lock = hold.backend.bequeath(&hold.grant).map_err(named)?;
+        self.settled = true;
+        Ok((hold.grant.clone(), lock))
+    }
+
     /// From here on nobody renews it and no view calls it held. Answers what it was before.
     fn stop_keeping(&mut self) -> GuardState {
         let before = self.lease.hold.state();

@@ -201,6 +201,14 @@ impl Backend for Faulty {
         self.inner.descriptor(grant)
     }
 
+    fn bequeath(&self, grant: &Grant) -> Result<OwnedFd> {
+        self.inner.bequeath(grant)
+    }
+
+    fn inherit<'a>(&'a self, grant: &'a Grant, lock: OwnedFd) -> BoxFuture<'a, Result<()>> {
+        self.inner.inherit(grant, lock)
+    }
+
     fn close(&self) -> BoxFuture<'_, ()> {
         self.inner.close()
     }
