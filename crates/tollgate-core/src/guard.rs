@@ -98,6 +98,12 @@ impl Guard {
         });
     }
 
+    /// The grant as it was given, for a process that shares the lock's [descriptor](Self::descriptor) and is to
+    /// [inherit](crate::Locks::inherit) it. It contains the owner id: whoever has it can release the lock.
+    pub fn grant(&self) -> &Grant {
+        &self.lease.hold.grant
+    }
+
     /// An open file that a child process can inherit, so that the lock is held as long as either lives.
     /// Only where the lock hangs on a descriptor (`file:`); close-on-exec is set.
     pub fn descriptor(&self) -> Result<OwnedFd> {

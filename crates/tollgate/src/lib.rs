@@ -34,7 +34,7 @@ pub use connect::connect;
 pub use tollgate_core::{
     Age, Capabilities, DEFAULT_TTL, Deadline, Details, Error, ErrorKind, Event, Fault, Fence, Grant,
     Guarantee, Guarantees, Guard, GuardState, Guards, Happening, Holder, InvalidName, InvalidToken, Lease,
-    LockName, LockRequest, LockState, Locks, LossCause, Mode, Moment, PartyHandle, Release, Result,
+    LockName, LockRequest, LockState, Locks, LossCause, Mode, Moment, OwnerId, PartyHandle, Release, Result,
     Revocation, SetRequest, States, Token, Waiter,
 };
 
