@@ -1,11 +1,30 @@
 //! `tollgate inspect`: one lock, its holders and its queue.
 
+use clap::Args;
 use tollgate::Result;
 
-use crate::args::InspectArgs;
+use crate::args::UrlArg;
 use crate::connect::connect;
 use crate::exit::Exit;
 use crate::{show, tell};
+
+/// Show who holds a lock and who waits for it.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  tollgate inspect nightly-report\n  tollgate inspect nightly-report --json"
+)]
+pub(crate) struct InspectArgs {
+    #[command(flatten)]
+    url: UrlArg,
+
+    /// Print JSON; null if nobody holds the lock or waits for it.
+    #[arg(long)]
+    json: bool,
+
+    /// The lock.
+    #[arg(value_name = "NAME")]
+    name: String,
+}
 
 pub(crate) async fn run(args: InspectArgs) -> Result<Exit> {
     let locks = connect(&args.url.url).await?;

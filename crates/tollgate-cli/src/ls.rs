@@ -1,12 +1,29 @@
 //! `tollgate ls`: what is held and waited for.
 
+use clap::Args;
 use futures_util::StreamExt;
 use tollgate::Result;
 
-use crate::args::LsArgs;
+use crate::args::UrlArg;
 use crate::connect::connect;
 use crate::exit::{Exit, report};
 use crate::{show, tell};
+
+/// List the locks that are held or waited for.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  tollgate ls\n  tollgate ls accounts/ --json")]
+pub(crate) struct LsArgs {
+    #[command(flatten)]
+    url: UrlArg,
+
+    /// Print one JSON array.
+    #[arg(long)]
+    json: bool,
+
+    /// Only names that start with this.
+    #[arg(value_name = "PREFIX", default_value = "", hide_default_value = true)]
+    prefix: String,
+}
 
 pub(crate) async fn run(args: LsArgs) -> Result<Exit> {
     let locks = connect(&args.url.url).await?;

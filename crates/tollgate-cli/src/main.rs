@@ -1,16 +1,24 @@
 //! The `tollgate` command.
 
+mod acquire;
 mod args;
 mod clock;
 mod connect;
 mod duration;
 mod exit;
+mod extend;
+mod grant_arg;
 mod guardian;
+mod holder;
 mod inspect;
+mod keeping;
 mod ls;
+mod release;
 mod run;
 mod show;
+mod signals;
 mod sys;
+mod take;
 mod tell;
 mod terminal;
 
@@ -19,8 +27,8 @@ use clap::Parser;
 use exit::Exit;
 
 fn main() -> std::process::ExitCode {
-    // The guardian is this binary too, started by `run`; it must not start a runtime.
-    if let Some(exit) = guardian::run_if_asked() {
+    // The guardian and the holder are this binary, too; the guardian must not start a runtime.
+    if let Some(exit) = guardian::run_if_asked().or_else(holder::run_if_asked) {
         return exit.into();
     }
     let cli = Cli::try_parse().unwrap_or_else(|error| {
@@ -39,6 +47,9 @@ fn main() -> std::process::ExitCode {
     let outcome = runtime.block_on(async {
         match cli.command {
             Command::Run(args) => run::run(args).await,
+            Command::Acquire(args) => acquire::run(args).await,
+            Command::Extend(args) => extend::run(args).await,
+            Command::Release(args) => release::run(args).await,
             Command::Ls(args) => ls::run(args).await,
             Command::Inspect(args) => inspect::run(args).await,
         }

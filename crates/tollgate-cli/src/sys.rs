@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 
 use rustix::process::Signal;
 
@@ -14,12 +14,17 @@ use crate::terminal::Terminal;
 
 /// Takes over the socket that the parent left open at `descriptor`, and closes it for children.
 pub(crate) fn adopt_socket(descriptor: RawFd) -> io::Result<UnixStream> {
+    adopt(descriptor).map(UnixStream::from)
+}
+
+/// Takes over what the parent left open at `descriptor` for this process alone, and closes it for children.
+pub(crate) fn adopt(descriptor: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: reading the flags of any number is harmless; an unused one is an error.
     if unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the parent opened it for us alone, and nothing else in this process knows it.
-    Ok(UnixStream::from(unsafe { OwnedFd::from_raw_fd(descriptor) }))
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
 /// All signals, blocked, with a descriptor that is readable when one came.
@@ -75,6 +80,48 @@ pub(crate) fn spawn_with(command: &mut Command, kept: &[RawFd]) -> io::Result<Ch
         });
     }
     command.process_group(0).spawn()
+}
+
+/// Starts `command` in a session of its own, with nothing open but `kept`: no terminal, pipe or lock of this
+/// process stays in use because of it.
+pub(crate) fn spawn_apart(command: &mut Command, kept: &[RawFd]) -> io::Result<Child> {
+    let kept = kept.to_vec();
+    // SAFETY: only setsid, close_range, getrlimit and fcntl are called between fork and exec, which change
+    // nothing but this process and take no locks.
+    unsafe {
+        command.pre_exec(move || {
+            if libc::setsid() < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            close_all_on_exec();
+            for descriptor in &kept {
+                if libc::fcntl(*descriptor, libc::F_SETFD, 0) < 0 {
+                    return Err(io::Error::last_os_error());
+                }
+            }
+            Ok(())
+        });
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
+}
+
+/// Marks everything but stdin, stdout and stderr to be closed by exec.
+fn close_all_on_exec() {
+    const FIRST: libc::c_uint = 3;
+    // SAFETY: three integers go in, and nothing is closed before exec; an old kernel answers with an error.
+    let marked =
+        unsafe { libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+    if marked == 0 {
+        return;
+    }
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the place is valid; marking a number that is not open is at worst an error.
+    unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
+        for descriptor in FIRST as RawFd..RawFd::try_from(limit.rlim_cur).unwrap_or(RawFd::MAX) {
+            libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC);
+        }
+    }
 }
 
 /// Starts `command` in a process group of its own, in the terminal's foreground if there is one, so that it

@@ -33,6 +33,14 @@ fn say(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
+/// Writes something to stdout that is of no use unless somebody gets it.
+pub(crate) fn deliver(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| {
+        Error::new(ErrorKind::Unavailable, "it cannot be written to stdout").caused_by(error)
+    })
+}
+
 /// Writes an answer to stdout. A reader that has gone away has read enough.
 pub(crate) fn answer(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();

@@ -120,10 +120,29 @@ pub trait Backend: Send + Sync + 'static {
     /// Only where the lock hangs on a descriptor; close-on-exec is set.
     fn descriptor(&self, grant: &Grant) -> Result<OwnedFd> {
         let _ = grant;
-        Err(Error::unsupported(format!(
-            "a lock of the {} backend does not hang on a descriptor",
-            self.capabilities().backend
-        )))
+        Err(no_descriptor(self.capabilities()))
+    }
+
+    /// Lets the lock go into another process's hands: from here on this process knows nothing of the grant,
+    /// and the lock is held as long as the open file, or a copy of it, is. Only where the lock hangs on a
+    /// descriptor; close-on-exec is set.
+    ///
+    /// - [`ErrorKind::Lost`](crate::ErrorKind) for a grant that is not held here. After any error the grant is
+    ///   held here as before.
+    fn bequeath(&self, grant: &Grant) -> Result<OwnedFd> {
+        let _ = grant;
+        Err(no_descriptor(self.capabilities()))
+    }
+
+    /// Takes over a lock that another process [bequeathed](Self::bequeath), or whose
+    /// [descriptor](Self::descriptor) it shares: this process holds it from here on, and those who look see
+    /// this process.
+    ///
+    /// - Checks that `lock` really holds this grant, and answers [`ErrorKind::Lost`](crate::ErrorKind) if not.
+    /// - After an error `lock` is closed, and nothing else was done to the grant.
+    fn inherit<'a>(&'a self, grant: &'a Grant, lock: OwnedFd) -> BoxFuture<'a, Result<()>> {
+        let _ = (grant, lock);
+        Box::pin(std::future::ready(Err(no_descriptor(self.capabilities()))))
     }
 
     /// The core tells what becomes of a grant in this process, for [layers](crate::layer) that watch. Engines
@@ -159,6 +178,13 @@ pub enum Note<'a> {
     Stuck(&'a LockName),
     /// It was answered after all, or the engine has forgotten the claim by itself.
     Unstuck(&'a LockName),
+}
+
+fn no_descriptor(capabilities: &Capabilities) -> Error {
+    Error::unsupported(format!(
+        "a lock of the {} backend does not hang on a descriptor",
+        capabilities.backend
+    ))
 }
 
 /// How an attempt to take a lock at once ended.

@@ -8,15 +8,12 @@ use tokio::task::JoinHandle;
 use tollgate_types::{LockName, Token};
 
 use crate::agenda::Agenda;
-use crate::backend::{Backend, BoxStream, Extension, Revocation};
+use crate::backend::{Backend, BoxStream, Revocation};
 use crate::capabilities::Capabilities;
 use crate::clock::{BootClock, Clock};
 use crate::count::Count;
-use crate::error::{Error, ErrorKind, Result};
-use crate::grant::{Deadline, Grant};
+use crate::error::{Error, Result};
 use crate::guarantees::Guarantee;
-use crate::guard::Guard;
-use crate::hold::Limits;
 use crate::keeper::Keeper;
 use crate::lock::LockRequest;
 use crate::set::SetRequest;
@@ -25,7 +22,7 @@ use crate::state::{Event, LockState};
 /// Locks on one engine. Cloning is cheap, and clones are the same client.
 #[derive(Clone)]
 pub struct Locks {
-    client: Arc<Client>,
+    pub(crate) client: Arc<Client>,
 }
 
 /// What requests, guards and the keeper's tasks of one client share.
@@ -72,41 +69,6 @@ impl Locks {
     {
         let names = names.into_iter().map(|name| name.as_ref().to_owned()).collect();
         SetRequest::new(self.lock(""), names)
-    }
-
-    /// Makes a guard of a grant that came from elsewhere, after renewing it.
-    ///
-    /// Fails with `Lost` if it is gone. If the engine cannot be asked, the grant's own deadline counts as
-    /// long as it is on this host's clock and has not passed.
-    pub async fn adopt(&self, grant: Grant) -> Result<Guard> {
-        let named = |error: Error| error.during("adopt").on(&grant.name);
-        let capabilities = self.client.backend.capabilities();
-        self.client.check_open().and_then(|()| capabilities.check_adoptable(&grant)).map_err(named)?;
-        let clock = &*self.client.clock;
-        let extended = tokio::select! {
-            biased;
-            extended = self.client.backend.extend(&grant, grant.ttl, None) => extended,
-            () = clock.sleep_until(clock.now() + grant.ttl / 6) => {
-                Err(Error::new(ErrorKind::Timeout, "the engine does not answer; try again"))
-            }
-        };
-        let deadline = match extended {
-            Ok(Extension::Extended { deadline }) => deadline,
-            Ok(Extension::Lost { cause }) => {
-                let message = format!("the lock is lost: {cause}; take it again");
-                return Err(named(Error::new(ErrorKind::Lost, message)));
-            }
-            Err(error) => match (error.kind(), grant.deadline) {
-                (
-                    ErrorKind::Unavailable | ErrorKind::Timeout | ErrorKind::Indeterminate,
-                    Deadline::At(deadline),
-                ) if clock.now() < deadline => grant.deadline,
-                _ => return Err(named(error)),
-            },
-        };
-        let guard = Guard::new(&self.client, Grant { deadline, ..grant.clone() }, Limits::default());
-        guard.check().map_err(named)?;
-        Ok(guard)
     }
 
     /// What the backend can do.

@@ -98,10 +98,32 @@ impl Guard {
         });
     }
 
+    /// The grant as it was given, for a process that shares the lock's [descriptor](Self::descriptor) and is to
+    /// [inherit](crate::Locks::inherit) it. It contains the owner id: whoever has it can release the lock.
+    pub fn grant(&self) -> &Grant {
+        &self.lease.hold.grant
+    }
+
     /// An open file that a child process can inherit, so that the lock is held as long as either lives.
     /// Only where the lock hangs on a descriptor (`file:`); close-on-exec is set.
     pub fn descriptor(&self) -> Result<OwnedFd> {
         self.lease.hold.backend.descriptor(&self.lease.hold.grant)
+    }
+
+    /// Lets the lock go into the hands of a process that has, or gets, the open file, and takes it over with
+    /// [`Locks::inherit`](crate::Locks::inherit). The lock is held as long as that file is open anywhere, even
+    /// if nobody ever takes it over. Limits such as `max_hold` stay behind.
+    ///
+    /// Fails where the lock does not hang on a descriptor; the lock is released then.
+    pub fn bequeath(mut self) -> Result<(Grant, OwnedFd)> {
+        let hold = self.lease.hold.clone();
+        let named = |error: Error| error.during("bequeath").on(&hold.grant.name);
+        self.check().map_err(named)?;
+        // Before the engine forgets it, or a renewal would call it lost.
+        self.stop_keeping();
+        let lock = hold.backend.bequeath(&hold.grant).map_err(named)?;
+        self.settled = true;
+        Ok((hold.grant.clone(), lock))
     }
 
     /// From here on nobody renews it and no view calls it held. Answers what it was before.

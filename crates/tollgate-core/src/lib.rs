@@ -11,6 +11,7 @@ mod claim;
 mod client;
 mod clock;
 mod count;
+mod detached;
 mod error;
 pub mod events;
 mod fence;

@@ -257,6 +257,35 @@ impl Backend for FileBackend {
         place.descriptor().map_err(|trouble| Error::from(trouble).on(&grant.name))
     }
 
+    fn bequeath(&self, grant: &Grant) -> Result<OwnedFd> {
+        let not_held = || Error::new(ErrorKind::Lost, "this process does not hold the lock").on(&grant.name);
+        let slot = self.shared.registry.find(grant.owner).ok_or_else(not_held)?;
+        let lock = {
+            let mut state = slot.lock();
+            let place = state.holds(grant, &slot.claim).ok_or_else(not_held)?;
+            let lock = place.descriptor().map_err(|trouble| Error::from(trouble).on(&grant.name))?;
+            state.phase = Phase::Working;
+            lock
+        };
+        // The bytes stay locked: they belong to the open description, and `lock` is one, too.
+        self.shared.registry.end(&slot);
+        Ok(lock)
+    }
+
+    fn inherit<'a>(&'a self, grant: &'a Grant, lock: OwnedFd) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let claim = Claim { owner: grant.owner, ..Claim::new(grant.name.clone(), grant.mode, grant.ttl) };
+            let (slot, _nobody_waits) = self.shared.registry.enter(&claim)?;
+            let token = grant.token;
+            let inherited = self.blocking("inherit", move |shared| shared.inherit(&slot, token, lock)).await;
+            if inherited.map_err(|error| error.on(&grant.name))? {
+                return Ok(());
+            }
+            Err(Error::new(ErrorKind::Lost, "the descriptor does not hold it; take the lock again")
+                .on(&grant.name))
+        })
+    }
+
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             let close = |shared: &Shared| {

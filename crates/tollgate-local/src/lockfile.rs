@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -106,6 +107,14 @@ impl LockFile {
         }
     }
 
+    /// The file at `path` as another process had it open, with the locks it has.
+    pub(crate) fn inherited(path: &Path, file: OwnedFd) -> Result<Self> {
+        // A copy, because a copy is surely closed for children.
+        let file = File::from(file).try_clone().map_err(Trouble::at(path))?;
+        let (identity, size) = sys::identify(&file).map_err(Trouble::at(path))?;
+        Ok(Self { file, path: path.to_owned(), identity, size, shared: AtomicBool::new(true) })
+    }
+
     /// Locks the gate, waiting at most `patience`.
     pub(crate) fn gate(&self, patience: Duration) -> Result<Gated<'_>> {
         match sys::lock_within(&self.file, layout::GATE, patience) {
@@ -195,7 +204,7 @@ impl LockFile {
     }
 
     /// The file itself, for a child to inherit.
-    pub(crate) fn duplicate(&self) -> Result<std::os::fd::OwnedFd> {
+    pub(crate) fn duplicate(&self) -> Result<OwnedFd> {
         self.shared.store(true, Ordering::Relaxed);
         self.file.try_clone().map(Into::into).map_err(|error| self.trouble(error))
     }

@@ -131,6 +131,37 @@ fn first_at_once<'a>(
     Ok(Some((step, token, block)))
 }
 
+/// The place of a claim with `token` that `lock` holds: another process took it, and this one goes on with it.
+/// `None` if `lock` holds no such place.
+pub(crate) fn inherit(folder: &Folder, claim: &Claim, token: Token, lock: OwnedFd) -> Result<Option<Place>> {
+    let Address { path, shard } = folder.address(&claim.name);
+    let lock = LockFile::inherited(&path, lock)?;
+    // Through a description of its own: the other process may still work with the one that it left.
+    let take_over = |gated: &Gated<'_>| {
+        if !gated.anybody()? || !lock.is_current()? {
+            return Ok(None);
+        }
+        let mut header = gated.header_of(&claim.name)?;
+        let entries = gated.entries(&header, header.head, u32::MAX)?;
+        let is_it = |entry: &Entry| entry.token == Some(token) && entry.mode == claim.mode && !entry.left;
+        let Some((index, mut entry)) = (header.head..).zip(entries).find(|(_, entry)| is_it(entry)) else {
+            return Ok(None);
+        };
+        let alive = layout::alive(entry.ticket);
+        // Locked for everybody but `lock`: so it is `lock` that has it.
+        if !gated.lock().is_locked(alive)? || lock.is_locked(alive)? {
+            return Ok(None);
+        }
+        let mut details: Details =
+            serde_json::from_slice(&gated.details(&header, index, &entry)?).unwrap_or_default();
+        (details.host, details.pid) = (claim.details.host.clone(), claim.details.pid);
+        let index = gated.write_details(&mut header, index, &mut entry, &encode_details(&details))?;
+        Ok(Some((entry, Position { generation: header.generation, index })))
+    };
+    let Some((_, Some((entry, at)))) = lockfile::visit(&path, false, take_over)? else { return Ok(None) };
+    Ok(Some(Place { lock, name: claim.name.clone(), shard, entry, at: Mutex::new(at), block: None }))
+}
+
 /// What happened under the gate.
 struct Step<'a> {
     entry: Entry,

@@ -1,5 +1,6 @@
 //! The steps of a claim's life that touch files. They run on threads that may block.
 
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 
 use tollgate_core::{Attempt, Clock, Contention, Keeper, Token};
@@ -69,6 +70,27 @@ impl Shared {
             Err(trouble) => {
                 self.end(slot);
                 slot.answer(Err(trouble.into()));
+            }
+        }
+    }
+
+    /// Goes on with a place that another process took and `lock` holds; `false` if it holds none.
+    pub(crate) fn inherit(&self, slot: &Arc<Slot>, token: Token, lock: OwnedFd) -> Result<bool> {
+        if !slot.begin() {
+            return Ok(false);
+        }
+        match place::inherit(&self.folder, &slot.claim, token, lock) {
+            Ok(Some(place)) => {
+                let place = Arc::new(place);
+                let held = slot.hold(&place, token);
+                if !held {
+                    self.leave(slot, &place);
+                }
+                Ok(held)
+            }
+            nothing => {
+                self.end(slot);
+                nothing.map(|_| false)
             }
         }
     }

@@ -10,8 +10,8 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tollgate::{Error, ErrorKind, Guards, Result};
 
+use super::args::RunArgs;
 use super::environment;
-use crate::args::RunArgs;
 use crate::guardian::{self, News, Order, descendants};
 use crate::sys;
 

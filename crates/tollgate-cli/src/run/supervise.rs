@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use tollgate::{Error, ErrorKind, Guards, LockName, LossCause, Moment, Result};
 
+use super::args::{OnLost, RunArgs};
 use super::child::Guardian;
-use super::signals::Signals;
-use crate::args::{OnLost, RunArgs};
 use crate::clock::now;
 use crate::exit::Exit;
 use crate::guardian::{News, Order, Terms, Why};
+use crate::signals::Signals;
 use crate::terminal::{Terminal, is_from_terminal};
 use crate::{show, tell};
 

@@ -6,6 +6,7 @@
     reason = "every test binary uses a part of its own helpers"
 )]
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -22,7 +23,11 @@ pub struct Sandbox {
 
 impl Sandbox {
     pub fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap() }
+        let sandbox = Self { folder: tempfile::tempdir().unwrap() };
+        // Where holders put their sockets: a folder that is the user's alone.
+        std::fs::create_dir(sandbox.path("run")).unwrap();
+        std::fs::set_permissions(sandbox.path("run"), PermissionsExt::from_mode(0o700)).unwrap();
+        sandbox
     }
 
     /// A path in the folder.
@@ -39,9 +44,38 @@ impl Sandbox {
         // Whoever runs the tests may ignore signals (nohup does), and what is ignored is not passed on.
         let mut command = Command::new("env");
         command.args(["--default-signal", env!("CARGO_BIN_EXE_tollgate")]).args(arguments);
+        self.prepare(&mut command);
+        command
+    }
+
+    /// A script for bash in which `tollgate` is the one under test.
+    pub fn bash(&self, script: &str) -> Command {
+        let mut command = Command::new("bash");
+        command.args(["-c", script]);
+        self.prepare(&mut command);
+        command
+    }
+
+    fn prepare(&self, command: &mut Command) {
+        let binaries = Path::new(env!("CARGO_BIN_EXE_tollgate")).parent().unwrap();
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{}:{path}", binaries.display()));
+        command.env("XDG_RUNTIME_DIR", self.path("run"));
         command.env("TOLLGATE_URL", self.url()).current_dir(self.folder.path());
         command.stdin(Stdio::null());
-        command
+    }
+
+    /// Whoever holds the lock `name`, in the order of their grants.
+    pub fn holders(&self, name: &str) -> Vec<String> {
+        let output = self.output(&["inspect", name, "--json"]);
+        let state: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let holders = state["holders"].as_array().cloned().unwrap_or_default();
+        holders.iter().map(|holder| holder["details"]["pid"].to_string()).collect()
+    }
+
+    /// The sockets of holders.
+    pub fn sockets(&self) -> usize {
+        std::fs::read_dir(self.path("run/tollgate")).map_or(0, Iterator::count)
     }
 
     /// Runs it to its end.
@@ -73,6 +107,28 @@ impl Sandbox {
             (locks[0]["waiters"].as_array()?.len() == waiters).then_some(())
         });
     }
+}
+
+impl Drop for Sandbox {
+    /// Ends the holder processes that a test left behind.
+    fn drop(&mut self) {
+        let listed = self.output(&["ls", "--json"]);
+        let locks: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap_or_default();
+        let holders = locks.as_array().into_iter().flatten().filter_map(|lock| lock["holders"].as_array());
+        for holder in holders.flatten() {
+            let pid = holder["details"]["pid"].to_string();
+            if is_holder(&pid)
+                && let Some(pid) = pid.parse().ok().and_then(Pid::from_raw)
+            {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+    }
+}
+
+/// Whether a process is one that `tollgate` left behind to hold a lock.
+pub fn is_holder(pid: &str) -> bool {
+    std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.starts_with(b"tollgate-holder\0"))
 }
 
 /// A `tollgate` under way.

@@ -87,6 +87,14 @@ pub trait Layer: Send + Sync + 'static {
         self.inner().descriptor(grant)
     }
 
+    fn bequeath(&self, grant: &Grant) -> Result<OwnedFd> {
+        self.inner().bequeath(grant)
+    }
+
+    fn inherit<'a>(&'a self, grant: &'a Grant, lock: OwnedFd) -> BoxFuture<'a, Result<()>> {
+        self.inner().inherit(grant, lock)
+    }
+
     fn note(&self, note: &Note<'_>) {
         self.inner().note(note);
     }
@@ -148,6 +156,14 @@ impl<L: Layer> Backend for L {
 
     fn descriptor(&self, grant: &Grant) -> Result<OwnedFd> {
         Layer::descriptor(self, grant)
+    }
+
+    fn bequeath(&self, grant: &Grant) -> Result<OwnedFd> {
+        Layer::bequeath(self, grant)
+    }
+
+    fn inherit<'a>(&'a self, grant: &'a Grant, lock: OwnedFd) -> BoxFuture<'a, Result<()>> {
+        Layer::inherit(self, grant, lock)
     }
 
     fn note(&self, note: &Note<'_>) {

@@ -144,4 +144,12 @@ impl Layer for Namespace {
     fn descriptor(&self, grant: &Grant) -> Result<OwnedFd> {
         self.inner.descriptor(&self.grant(grant)?)
     }
+
+    fn bequeath(&self, grant: &Grant) -> Result<OwnedFd> {
+        self.inner.bequeath(&self.grant(grant)?)
+    }
+
+    fn inherit<'a>(&'a self, grant: &'a Grant, lock: OwnedFd) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move { self.inner.inherit(&self.grant(grant)?, lock).await })
+    }
 }

@@ -1,5 +1,6 @@
 //! A grant from elsewhere becomes a guard only if it may be believed here.
 
+use tollgate_core::OwnerId;
 use tollgate_core::capabilities::Adopt;
 
 use crate::support::*;
@@ -108,4 +109,46 @@ async fn nothing_is_adopted_after_close() {
     let locks = locks(&backend);
     locks.close().await;
     expect_kind(locks.adopt(grant).await, ErrorKind::InvalidArgument);
+}
+
+#[tokio::test]
+async fn a_grant_that_nobody_keeps_is_extended_and_released_without_adopting_it() {
+    let backend = memory();
+    let locks = locks(&backend);
+    let grant = detached(&backend, TTL).await;
+    let Deadline::At(before) = grant.deadline else { panic!("a lease has an end") };
+    let longer = locks.extend_grant(&grant, ms(20_000)).await.unwrap();
+    let Deadline::At(after) = longer.deadline else { panic!("a lease has an end") };
+    assert!(after > before + ms(15_000) && longer.ttl == ms(20_000));
+    expect_kind(locks.extend_grant(&longer, ms(0)).await, ErrorKind::InvalidArgument);
+    let stranger = Grant { owner: OwnerId::random(), ..longer.clone() };
+    assert_eq!(locks.release_grant(&stranger).await.unwrap(), Release::AlreadyLost);
+    assert_eq!(locks.release_grant(&longer).await.unwrap(), Release::Released);
+    assert_eq!(locks.release_grant(&longer).await.unwrap(), Release::AlreadyLost);
+    expect_kind(locks.extend_grant(&longer, TTL).await, ErrorKind::Lost);
+}
+
+#[tokio::test]
+async fn an_extension_that_nobody_answered_is_an_error() {
+    let backend = memory();
+    let grant = detached(&backend, ms(5000)).await;
+    let (locks, faulty) = troubled(&backend);
+    faulty.always(Operation::Extend, Trouble::Refused);
+    expect_kind(locks.extend_grant(&grant, ms(5000)).await, ErrorKind::Unavailable);
+    faulty.always(Operation::Extend, Trouble::Silence);
+    expect_kind(locks.extend_grant(&grant, ms(600)).await, ErrorKind::Timeout);
+    faulty.heal();
+    assert_eq!(locks.release_grant(&grant).await.unwrap(), Release::Released);
+}
+
+#[tokio::test]
+async fn a_lock_that_hangs_on_no_descriptor_is_not_bequeathed_but_released() {
+    let backend = memory();
+    let locks = locks(&backend);
+    expect_kind(locks.lock("lock").acquire().await.unwrap().bequeath(), ErrorKind::Unsupported);
+    let guard = locks.lock("lock").wait(ms(5000)).acquire().await.unwrap();
+    let grant = guard.into_grant().unwrap();
+    let (socket, _) = std::os::unix::net::UnixStream::pair().unwrap();
+    expect_kind(locks.inherit(grant.clone(), socket.into()).await, ErrorKind::Unsupported);
+    assert_eq!(locks.release_grant(&grant).await.unwrap(), Release::Released, "it was left alone");
 }

@@ -1,21 +1,22 @@
-//! The signals that are passed on to the command.
+//! The signals that would end a process: heard instead, so that nothing is left behind.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tollgate::{Error, ErrorKind, Result};
 
-/// Signals sent to `tollgate run`, in the order they come.
-pub(super) struct Signals {
+/// Signals sent to this process, in the order they come.
+pub(crate) struct Signals {
     listening: Vec<(i32, Signal)>,
 }
 
-/// What the command would have got if nobody were in between. Those of the terminal go to it directly.
+/// Those that `run` passes on: what the command would have got if nobody were in between. Those of the terminal go
+/// to it directly.
 const PASSED_ON: [i32; 6] =
     [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2];
 
 impl Signals {
     /// From now on none of them ends this process. One that was ignored when it started stays ignored, as
     /// `nohup` wants it.
-    pub(super) fn listen() -> Result<Self> {
+    pub(crate) fn listen() -> Result<Self> {
         let ignored = ignored();
         let mut listening = Vec::new();
         for number in PASSED_ON.into_iter().filter(|number| ignored & (1 << (number - 1)) == 0) {
@@ -29,7 +30,7 @@ impl Signals {
     }
 
     /// The next one.
-    pub(super) async fn next(&mut self) -> i32 {
+    pub(crate) async fn next(&mut self) -> i32 {
         std::future::poll_fn(|context| {
             for (number, stream) in &mut self.listening {
                 if stream.poll_recv(context).is_ready() {

@@ -1,0 +1,96 @@
+//! Where a holder is found: a socket in a folder that nobody but its user can enter, named in the grant.
+
+use std::fs::DirBuilder;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use tollgate::{Error, ErrorKind, Grant, Result};
+
+use crate::clock::now;
+
+/// What a handle starts with that names a holder's socket; others are an engine's own.
+const HANDLE: &str = "holder:";
+/// What the kernel has room for, with a zero byte at the end.
+const LONGEST_PATH: usize = 107;
+
+/// What a grant's `handle` says of a holder that listens at `path`.
+pub(crate) fn handle_of(path: &Path) -> String {
+    format!("{HANDLE}{}", path.display())
+}
+
+/// Where the holder of `grant` listens; `None` if an engine keeps it.
+pub(crate) fn path_in(grant: &Grant) -> Option<PathBuf> {
+    grant.handle.as_deref()?.strip_prefix(HANDLE).map(PathBuf::from)
+}
+
+/// A path for a new socket. It is nobody else's, and says nothing of the owner id, which is a secret.
+pub(super) fn new_path() -> Result<PathBuf> {
+    // Of all processes only this one uses its number, and it does so at this moment once.
+    let name = format!("{}-{:x}.sock", std::process::id(), now().as_nanos());
+    let user = rustix::process::geteuid().as_raw();
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    if let Some(runtime) = runtime.filter(|runtime| runtime.is_absolute() && is_private(runtime).is_ok()) {
+        let path = runtime.join("tollgate").join(&name);
+        if is_usable(&path).is_ok() {
+            return Ok(path);
+        }
+    }
+    let path = PathBuf::from(format!("/tmp/tollgate-{user}")).join(name);
+    is_usable(&path).map(|()| path).map_err(|what| {
+        let message = format!("{what}; make it so, or set XDG_RUNTIME_DIR to a folder that is yours alone");
+        Error::new(ErrorKind::Config, message).during("find a place for the holder's socket")
+    })
+}
+
+/// Makes the folder of `path` if it is not there, and says what is wrong with it.
+fn is_usable(path: &Path) -> Result<(), String> {
+    let folder = path.parent().unwrap_or(path);
+    if path.as_os_str().as_bytes().len() > LONGEST_PATH || path.to_str().is_none() {
+        return Err(format!("{} is too long or not UTF-8", path.display()));
+    }
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            Err(format!("{} cannot be made ({error})", folder.display()))
+        }
+        _ => is_private(folder),
+    }
+}
+
+/// Whether `folder` is a real folder of this user that nobody else can enter.
+fn is_private(folder: &Path) -> Result<(), String> {
+    let path = folder.display();
+    let found = std::fs::symlink_metadata(folder).map_err(|error| format!("{path}: {error}"))?;
+    if !found.is_dir() {
+        return Err(format!("{path} is not a folder"));
+    }
+    if found.uid() != rustix::process::geteuid().as_raw() {
+        return Err(format!("{path} belongs to another user"));
+    }
+    if found.mode() & 0o077 != 0 {
+        return Err(format!("{path} can be entered by other users"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn only_a_real_folder_that_is_ours_alone_is_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let mode = |mode| std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(mode)).unwrap();
+        mode(0o700);
+        assert_eq!(is_usable(&folder.path().join("made/x.sock")), Ok(()));
+        assert_eq!(is_private(&folder.path().join("made")), Ok(()));
+        symlink(folder.path(), folder.path().join("link")).unwrap();
+        assert!(is_usable(&folder.path().join("link/x.sock")).unwrap_err().contains("not a folder"));
+        mode(0o750);
+        assert!(is_private(folder.path()).unwrap_err().contains("other users"));
+        let long = folder.path().join("x".repeat(LONGEST_PATH));
+        assert!(is_usable(&long.join("x.sock")).unwrap_err().contains("too long"));
+    }
+}

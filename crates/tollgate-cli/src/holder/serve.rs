@@ -1,0 +1,252 @@
+//! The holder's life: take the locks over, answer those who have the grant, and let go in time.
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream as Socket;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures_util::future::select_all;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::mpsc;
+use tollgate::{Error, ErrorKind, Grant, Guard, Locks, Moment, Release, Result};
+
+use super::channel::{ARG0, Channel, ENV, News, Order, Reply, Request};
+use crate::clock::now;
+use crate::exit::Exit;
+use crate::signals::Signals;
+use crate::{sys, take};
+
+/// How long somebody who connects may take to say what they want.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often the clock is read: timers do not count while the machine is suspended.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Runs as a holder, if this process was started as one.
+pub(crate) fn run_if_asked() -> Option<Exit> {
+    // The variable alone may be inherited from anywhere.
+    let arg0 = std::env::args_os().next()?;
+    let descriptor = std::env::var(ENV).ok().filter(|_| arg0 == ARG0)?.parse().ok()?;
+    let socket = sys::adopt_socket(descriptor).ok()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    Some(match runtime.map(|runtime| runtime.block_on(live(socket))) {
+        Ok(Some(())) => Exit::OK,
+        Ok(None) | Err(_) => Exit::UNEXPECTED,
+    })
+}
+
+/// `None` if it never came to hold anything.
+async fn live(socket: Socket) -> Option<()> {
+    let mut starter = Channel::from_std(socket).ok()?;
+    let order = starter.hear().await?;
+    let holder = match prepare(order).await {
+        Ok(holder) => holder,
+        Err(error) => {
+            starter.tell(&News::Failed(error.to_string())).await.ok()?;
+            return None;
+        }
+    };
+    starter.tell(&News::Ready).await.ok();
+    // Until it is told to start, the locks are those of the process that started it: it goes without a release,
+    // which would take them away.
+    let order = tokio::select! {
+        order = starter.hear() => order,
+        () = reached(holder.until) => None,
+    };
+    if !matches!(order, Some(Order::Start)) {
+        holder.abandon();
+    }
+    // If nobody hears this any more, the deadline ends what was begun.
+    starter.tell(&News::Started).await.ok();
+    holder.hold(starter).await;
+    Some(())
+}
+
+/// Takes the locks over.
+async fn prepare(order: Order) -> Result<Holder> {
+    let Order::Prepare { url, locks: theirs, until, socket } = order else {
+        return Err(Error::new(ErrorKind::Unexpected, "the holder was told something else first"));
+    };
+    let signals = Signals::listen()?;
+    let locks = tollgate::connect(&url).await?;
+    let mut held = Vec::new();
+    for (grant, descriptor) in theirs {
+        let inherited = match sys::adopt(descriptor) {
+            Ok(lock) => locks.inherit(grant.clone(), lock).await,
+            Err(error) => {
+                Err(Error::new(ErrorKind::Unexpected, "the lock was not passed on").caused_by(error))
+            }
+        };
+        match inherited {
+            Ok(guard) => held.push(Held { grant, guard }),
+            Err(error) => {
+                // Not released: they are not ours.
+                std::mem::forget(held);
+                return Err(error);
+            }
+        }
+    }
+    let door = socket.map(|path| Door::open(&path)).transpose();
+    let door = match door {
+        Ok(door) => door,
+        Err(error) => {
+            std::mem::forget(held);
+            return Err(
+                Error::new(ErrorKind::Unavailable, "the holder's socket cannot be made").caused_by(error)
+            );
+        }
+    };
+    // So that no file system stays in use because of it. The folder of the locks is known by its full path.
+    let _ = std::env::set_current_dir("/");
+    Ok(Holder { locks, held, until, door, signals })
+}
+
+/// A lock that is kept for somebody.
+struct Held {
+    grant: Grant,
+    guard: Guard,
+}
+
+struct Holder {
+    locks: Locks,
+    held: Vec<Held>,
+    until: Moment,
+    door: Option<Door>,
+    signals: Signals,
+}
+
+impl Holder {
+    /// Ends this process and leaves the locks to whoever else has them.
+    fn abandon(self) -> ! {
+        drop(self.door);
+        std::process::exit(Exit::UNEXPECTED.code().into())
+    }
+
+    /// Holds until the time is over, nothing is left to hold, or somebody says so.
+    async fn hold(mut self, starter: Channel) {
+        let mut starter = Some(starter);
+        let mut answer = None;
+        while !self.held.is_empty() {
+            let lost = select_all(self.held.iter().map(|held| Box::pin(held.guard.lost())));
+            tokio::select! {
+                // The clock first: after a stop, what was asked meanwhile came too late.
+                biased;
+                () = reached(self.until) => break,
+                _ = self.signals.next() => break,
+                (_, index, _) = lost => {
+                    // An operator broke it. It is given back, and the others stay.
+                    let _ = self.held.swap_remove(index).guard.release().await;
+                }
+                order = hear(&mut starter) => match order {
+                    Some(Order::Release) => break,
+                    Some(_) => {}
+                    None => starter = None,
+                },
+                (request, mut asker) = next(&mut self.door) => match self.answer(request) {
+                    Reply::Released => {
+                        answer = Some(asker);
+                        break;
+                    }
+                    reply => drop(asker.tell(&reply).await),
+                },
+            }
+        }
+        // From here on those who come are told by the socket's absence that the lock is gone.
+        drop(self.door);
+        let mut reply = Reply::Released;
+        for held in self.held {
+            if matches!(held.guard.release().await, Ok(Release::AlreadyLost)) {
+                reply = Reply::Lost;
+            }
+        }
+        take::close(&self.locks).await;
+        if let Some(mut asker) = answer {
+            let _ = asker.tell(&reply).await;
+        }
+    }
+
+    fn answer(&mut self, request: Request) -> Reply {
+        let (Request::Extend { owner, .. } | Request::Release { owner }) = &request;
+        let held = self.held.iter().find(|held| held.grant.owner == *owner);
+        if held.is_none_or(|held| held.guard.check().is_err()) || now() >= self.until {
+            return Reply::Lost;
+        }
+        match request {
+            Request::Release { .. } => Reply::Released,
+            Request::Extend { ttl, .. } => match self.locks.capabilities().check_ttl(ttl) {
+                Ok(()) => {
+                    self.until = now() + ttl;
+                    Reply::Extended(self.until)
+                }
+                Err(error) => Reply::Refused(error.message().to_owned()),
+            },
+        }
+    }
+}
+
+/// The socket that others knock at. Dropping it removes it.
+struct Door {
+    path: PathBuf,
+    visitors: mpsc::Receiver<(Request, Channel)>,
+}
+
+impl Door {
+    fn open(path: &Path) -> std::io::Result<Self> {
+        let listener = UnixListener::bind(path)?;
+        let (sender, visitors) = mpsc::channel(16);
+        let door = Self { path: path.to_owned(), visitors };
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        tokio::spawn(async move {
+            while !sender.is_closed() {
+                match listener.accept().await {
+                    // Each on its own: one who says nothing keeps nobody else waiting.
+                    Ok((visitor, _)) => drop(tokio::spawn(receive(visitor, sender.clone()))),
+                    Err(_) => tokio::time::sleep(TICK / 10).await,
+                }
+            }
+        });
+        Ok(door)
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+async fn receive(visitor: UnixStream, sender: mpsc::Sender<(Request, Channel)>) {
+    let mut channel = Channel::new(visitor);
+    if let Ok(Some(request)) = tokio::time::timeout(PATIENCE, channel.hear()).await {
+        let _ = sender.send((request, channel)).await;
+    }
+}
+
+/// What the starter says; never, once it is gone.
+async fn hear(starter: &mut Option<Channel>) -> Option<Order> {
+    match starter {
+        Some(starter) => starter.hear().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The next request; never, if nobody can ask.
+async fn next(door: &mut Option<Door>) -> (Request, Channel) {
+    let visitor = match door {
+        Some(door) => door.visitors.recv().await,
+        None => None,
+    };
+    match visitor {
+        Some(visitor) => visitor,
+        None => std::future::pending().await,
+    }
+}
+
+async fn reached(until: Moment) {
+    loop {
+        let left = until.since(now());
+        if left.is_zero() {
+            return;
+        }
+        tokio::time::sleep(left.min(TICK)).await;
+    }
+}

@@ -1,0 +1,126 @@
+//! Starting a holder, and leaving locks to it.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream as Socket;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use tollgate::{Deadline, Error, ErrorKind, Grant, Guards, Moment, Result};
+
+use super::channel::{ARG0, Channel, ENV, News, Order};
+use super::rendezvous::{handle_of, new_path};
+use crate::sys;
+
+/// A holder is ready in milliseconds. Longer means that something it needs is stopped.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What a holder is for.
+pub(crate) struct Mission<'a> {
+    pub(crate) url: &'a str,
+    /// When it lets go by itself.
+    pub(crate) until: Moment,
+    /// Whether somebody will have the grant and ask it to extend or release.
+    pub(crate) listens: bool,
+}
+
+/// A holder that has the locks, too, and to which they can be left. Dropping it before that ends it, and the
+/// locks are as they were.
+pub(crate) struct Heir {
+    process: Child,
+    channel: Channel,
+    until: Moment,
+    socket: Option<PathBuf>,
+    /// The locks are its own.
+    left_to: bool,
+}
+
+impl Heir {
+    /// Starts a holder that shares `guards` until they are [left](Self::inherit) to it.
+    pub(crate) async fn start(mission: &Mission<'_>, guards: &Guards) -> Result<Self> {
+        let socket = if mission.listens { Some(new_path()?) } else { None };
+        let descriptors = guards.iter().map(|guard| guard.descriptor()).collect::<Result<Vec<_>>>()?;
+        let grants = guards.iter().map(|guard| guard.grant().clone());
+        let locks = grants.zip(descriptors.iter().map(AsRawFd::as_raw_fd)).collect();
+        let mut heir = Self::spawn(mission, guards, &descriptors, socket.clone())
+            .map_err(|error| cannot("the holder process cannot be started").caused_by(error))?;
+        let prepare = Order::Prepare { url: mission.url.to_owned(), locks, until: mission.until, socket };
+        heir.order(&prepare, |news| matches!(news, News::Ready)).await?;
+        // It took time, and the locks may have been lost meanwhile.
+        guards.check()?;
+        heir.order(&Order::Start, |news| matches!(news, News::Started)).await?;
+        Ok(heir)
+    }
+
+    fn spawn(
+        mission: &Mission<'_>,
+        guards: &Guards,
+        locks: &[OwnedFd],
+        socket: Option<PathBuf>,
+    ) -> std::io::Result<Self> {
+        let (ours, theirs) = Socket::pair()?;
+        let mut kept: Vec<_> = locks.iter().map(AsRawFd::as_raw_fd).collect();
+        kept.push(theirs.as_raw_fd());
+        let mut command = Command::new("/proc/self/exe");
+        // The names for people who look at processes.
+        command.arg0(ARG0).args(guards.iter().map(|guard| guard.name().as_str()));
+        command.env(ENV, theirs.as_raw_fd().to_string());
+        let channel = Channel::from_std(ours)?;
+        let process = sys::spawn_apart(&mut command, &kept)?;
+        Ok(Self { process, channel, until: mission.until, socket, left_to: false })
+    }
+
+    /// Tells it, and waits until it has done so.
+    async fn order(&mut self, order: &Order, is_done: impl Fn(&News) -> bool) -> Result<()> {
+        let answer = async {
+            self.channel.tell(order).await.ok()?;
+            self.channel.hear().await
+        };
+        match tokio::time::timeout(PATIENCE, answer).await {
+            Ok(Some(news)) if is_done(&news) => Ok(()),
+            Ok(Some(News::Failed(why))) => Err(cannot(&why)),
+            Ok(_) => Err(cannot("the holder process ended before it could hold the lock")),
+            Err(_) => Err(cannot("the holder process does not get ready; is it, or another one, stopped?")),
+        }
+    }
+
+    /// Leaves the locks to it. The grants are what others need to find it.
+    pub(crate) fn inherit(&mut self, guards: Guards) -> Result<Vec<Grant>> {
+        let grants = guards.into_iter().map(|guard| guard.bequeath().map(|(grant, _)| grant));
+        let grants = grants.collect::<Result<Vec<_>>>()?;
+        self.left_to = true;
+        let found_at = |mut grant: Grant| {
+            grant.deadline = Deadline::At(self.until);
+            grant.handle = self.socket.as_deref().map(handle_of);
+            grant
+        };
+        Ok(grants.into_iter().map(found_at).collect())
+    }
+
+    /// Has it let go of what was left to it, and waits until it is gone.
+    pub(crate) async fn recall(mut self) {
+        if self.channel.tell(&Order::Release).await.is_err() {
+            // It cannot be told, so it is ended: the kernel frees the lock.
+            let _ = self.process.kill();
+        }
+        let _ = self.process.wait();
+    }
+}
+
+impl Drop for Heir {
+    fn drop(&mut self) {
+        if self.left_to {
+            return;
+        }
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        if let Some(socket) = &self.socket {
+            let _ = std::fs::remove_file(socket);
+        }
+    }
+}
+
+fn cannot(why: &str) -> Error {
+    Error::new(ErrorKind::Unavailable, why).during("leave the lock to a holder process")
+}

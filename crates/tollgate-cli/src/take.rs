@@ -1,0 +1,97 @@
+//! Taking locks as the user asked: waiting, telling who is in the way, and hearing signals meanwhile.
+
+use std::time::Duration;
+
+use tollgate::{Guards, Locks, Result, SetRequest};
+
+use crate::args::ClaimArgs;
+use crate::exit::Exit;
+use crate::signals::Signals;
+use crate::{show, tell};
+
+/// Which locks, and how.
+pub(crate) struct Wanted<'a> {
+    pub(crate) names: &'a [String],
+    pub(crate) ttl: Duration,
+    pub(crate) claim: &'a ClaimArgs,
+    /// What people see who look at the locks.
+    pub(crate) meta: Vec<(String, String)>,
+    /// Nobody will renew them: they are to be handed to somebody else.
+    pub(crate) detached: bool,
+}
+
+/// What trying to take them came to.
+pub(crate) enum Taken {
+    Held(Guards),
+    /// They were busy, or a signal came first.
+    Not(Exit),
+}
+
+/// Takes the locks, waiting as long as was asked for.
+pub(crate) async fn take(locks: &Locks, wanted: &Wanted<'_>, signals: &mut Signals) -> Result<Taken> {
+    let request = request(locks, wanted);
+    let waits_for_ever = !wanted.claim.try_once && wanted.claim.wait.is_none();
+    let taking = async {
+        if waits_for_ever { request.acquire().await.map(Some) } else { request.try_acquire().await }
+    };
+    let mut told = false;
+    let ended = {
+        tokio::pin!(taking);
+        loop {
+            tokio::select! {
+                biased;
+                guards = &mut taking => match guards? {
+                    Some(guards) => return Ok(Taken::Held(guards)),
+                    None => break busy(locks, wanted).await,
+                },
+                signal = signals.next() => break Exit::of_signal(signal),
+                () = tokio::time::sleep(Duration::from_secs(1)), if !told => {
+                    told = true;
+                    tell::note_on_terminal(&format!("waiting for {}", in_the_way(locks, wanted).await));
+                }
+            }
+        }
+    };
+    close(locks).await;
+    Ok(Taken::Not(ended))
+}
+
+/// Finishes what is under way in the background, but does not wait for ever for an engine that is gone.
+pub(crate) async fn close(locks: &Locks) {
+    const PATIENCE: Duration = Duration::from_secs(5);
+    let _ = tokio::time::timeout(PATIENCE, locks.close()).await;
+}
+
+fn request(locks: &Locks, wanted: &Wanted<'_>) -> SetRequest {
+    let mut request = locks.lock_all(wanted.names).ttl(wanted.ttl);
+    for (key, value) in &wanted.meta {
+        request = request.meta(key, value);
+    }
+    if wanted.claim.shared {
+        request = request.shared();
+    }
+    if let Some(permits) = wanted.claim.permits {
+        request = request.permit(permits);
+    }
+    if let Some(wait) = wanted.claim.wait {
+        request = request.wait(wait);
+    }
+    if wanted.detached { request.no_renew() } else { request }
+}
+
+/// Which lock is held by whom, as far as can be seen.
+async fn in_the_way(locks: &Locks, wanted: &Wanted<'_>) -> String {
+    for name in wanted.names {
+        if let Ok(state) = locks.inspect(name).await
+            && let Some(holders) = show::holders(state.as_ref())
+        {
+            return format!("{name:?}, {holders}");
+        }
+    }
+    format!("{:?}", wanted.names.join(", "))
+}
+
+async fn busy(locks: &Locks, wanted: &Wanted<'_>) -> Exit {
+    tell::note(&format!("busy: {}", in_the_way(locks, wanted).await));
+    wanted.claim.conflict_exit_code.map_or(Exit::BUSY, Exit::of_command)
+}
