@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::cargo::{cargo, must};
-use crate::{dependencies, tidy};
+use crate::{dependencies, examples, tidy};
 
 type Step = (&'static str, fn() -> Result<(), String>);
 
@@ -19,6 +19,7 @@ const STEPS: &[Step] = &[
     ("a facade with no backend, and with each alone", facade_features),
     ("the dependency rule", dependencies::check),
     ("tidiness", tidy::check),
+    ("an example for every item of the facade", examples::check),
 ];
 
 pub(crate) fn run() -> Result<(), String> {

@@ -4,6 +4,7 @@ mod bench;
 mod cargo;
 mod check;
 mod dependencies;
+mod examples;
 mod needs;
 mod soak;
 mod test;

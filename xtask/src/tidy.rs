@@ -42,11 +42,11 @@ pub(crate) fn print_longest() {
     }
 }
 
-fn read(path: &Path) -> Result<String, String> {
+pub(crate) fn read(path: &Path) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-fn sources() -> Vec<PathBuf> {
+pub(crate) fn sources() -> Vec<PathBuf> {
     let mut found = Vec::new();
     for folder in ["crates", "xtask"] {
         collect(&root().join(folder), &mut found);

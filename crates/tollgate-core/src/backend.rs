@@ -221,6 +221,21 @@ pub enum Extension {
 }
 
 /// How a release ended.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("memory:doc-release-type").await?;
+/// use tollgate::Release;
+///
+/// let guard = locks.lock("a").acquire().await?;
+/// match guard.release().await? {
+///     Release::Released => println!("nobody else was in"),
+///     Release::AlreadyLost => println!("somebody may have been: look at what was done"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Release {
     /// It was ours and is not any more.
@@ -230,6 +245,20 @@ pub enum Release {
 }
 
 /// How breaking a lock ended.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("memory:doc-revocation").await?;
+/// use tollgate::Revocation;
+///
+/// let guard = locks.lock("a").acquire().await?;
+/// let token = guard.token();
+/// guard.release().await?;
+/// assert_eq!(locks.revoke("a", token).await?, Revocation::NotHeld);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Revocation {
     /// The holder is out.
@@ -241,6 +270,20 @@ pub enum Revocation {
 }
 
 /// Why a grant is lost.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("memory:doc-loss-cause").await?;
+/// use tollgate::LossCause;
+///
+/// let guard = locks.lock("a").acquire().await?;
+/// let lost = guard.lost();
+/// guard.release().await?;
+/// assert_eq!(lost.await, LossCause::Released);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LossCause {

@@ -11,6 +11,17 @@ use crate::guarantees::Guarantees;
 
 /// What a backend can do. A backend declares everything it can do: a checked-in table lists what each is
 /// expected to declare, and leaving something out to dodge a test fails.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("memory:doc-capabilities-type").await?;
+/// let can = locks.capabilities();
+/// println!("{} takes ttls of {}", can.backend, can.ttl);
+/// assert!(can.modes.permit);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capabilities {
     /// The backend's name, for messages and metrics.
@@ -38,6 +49,17 @@ pub struct Capabilities {
 }
 
 /// How far a backend's locks reach.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("memory:doc-cap-scope").await?;
+/// use tollgate::capabilities::Scope;
+///
+/// assert_eq!(locks.capabilities().scope, Scope::Process);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// The tasks and threads of one process.
@@ -49,6 +71,17 @@ pub enum Scope {
 }
 
 /// Which modes a backend has beside exclusive, which all have.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("memory:doc-cap-modes").await?;
+/// use tollgate::capabilities::Modes;
+///
+/// assert_eq!(locks.capabilities().modes, Modes::ALL);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Modes {
     /// Many readers.
@@ -65,6 +98,17 @@ impl Modes {
 }
 
 /// What ends a grant whose holder is gone.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("memory:doc-cap-liveness").await?;
+/// use tollgate::capabilities::Liveness;
+///
+/// assert_eq!(locks.capabilities().liveness, Liveness::Lease);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Liveness {
     /// The end of the process or connection; nothing expires.
@@ -76,6 +120,17 @@ pub enum Liveness {
 }
 
 /// How those who wait are served.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("memory:doc-cap-queue").await?;
+/// use tollgate::capabilities::Queue;
+///
+/// assert_eq!(locks.capabilities().queue, Queue::Fifo);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Queue {
     /// First come, first served.
@@ -85,6 +140,17 @@ pub enum Queue {
 }
 
 /// Which grants can leave the process that got them.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("memory:doc-cap-adopt").await?;
+/// use tollgate::capabilities::Adopt;
+///
+/// assert_eq!(locks.capabilities().adopt, Adopt::Any);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Adopt {
     /// All of them.
@@ -96,6 +162,17 @@ pub enum Adopt {
 }
 
 /// What breaking a lock does.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("memory:doc-cap-revoke").await?;
+/// use tollgate::capabilities::Revoke;
+///
+/// assert_eq!(locks.capabilities().revoke, Revoke::Forced);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Revoke {
     /// The holder is out at once, whatever it does.
@@ -105,6 +182,18 @@ pub enum Revoke {
 }
 
 /// The ttls a backend takes. Others are refused with this range, never rounded.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("memory:doc-cap-ttlrange").await?;
+/// use std::time::Duration;
+///
+/// let range = locks.capabilities().ttl;
+/// assert!(range.min <= Duration::from_secs(30) && Duration::from_secs(30) <= range.max);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TtlRange {
     /// The shortest.

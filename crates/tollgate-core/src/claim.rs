@@ -48,6 +48,11 @@ impl Claim {
 }
 
 /// Who holds or waits, for people who look. Nothing is decided by it.
+///
+/// ```
+/// let details = tollgate::Details::of_this_process();
+/// assert_eq!(details.pid, std::process::id());
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Details {
     /// The host's name.

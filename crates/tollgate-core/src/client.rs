@@ -20,6 +20,18 @@ use crate::set::SetRequest;
 use crate::state::{Event, LockState};
 
 /// Locks on one engine. Cloning is cheap, and clones are the same client.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("memory:doc-locks").await?;
+/// let guard = locks.lock("orders/42").acquire().await?;
+/// assert!(locks.clone().lock("orders/42").try_acquire().await?.is_none());
+/// guard.release().await?;
+/// locks.close().await;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Locks {
     pub(crate) client: Arc<Client>,
@@ -58,11 +70,31 @@ impl Locks {
     }
 
     /// A request for the lock `name`; see [`LockRequest`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> tollgate::Result<()> {
+    /// let locks = tollgate::connect("memory:doc-lock").await?;
+    /// let guard = locks.lock("orders/42").acquire().await?;
+    /// assert_eq!(guard.name().as_str(), "orders/42");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn lock(&self, name: impl AsRef<str>) -> LockRequest {
         LockRequest::new(self.client.clone(), name.as_ref())
     }
 
     /// A request for several locks, all or nothing; see [`SetRequest`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> tollgate::Result<()> {
+    /// let locks = tollgate::connect("memory:doc-lock-all").await?;
+    /// let both = locks.lock_all(["inventory/9", "payment/7"]).acquire().await?;
+    /// both.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn lock_all<I>(&self, names: I) -> SetRequest
     where
         I: IntoIterator<Item: AsRef<str>>,
@@ -72,33 +104,108 @@ impl Locks {
     }
 
     /// What the backend can do.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> tollgate::Result<()> {
+    /// let locks = tollgate::connect("memory:doc-capabilities").await?;
+    /// assert!(locks.capabilities().modes.shared);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn capabilities(&self) -> &Capabilities {
         self.client.backend.capabilities()
     }
 
     /// Fails with `Unsupported` unless the backend gives `guarantee`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> tollgate::Result<()> {
+    /// let locks = tollgate::connect("memory:doc-require").await?;
+    /// use tollgate::{Fault, Guarantee};
+    ///
+    /// locks.require(Guarantee::Tokens(Fault::HolderPaused))?;
+    /// assert!(locks.require(Guarantee::Exclusion(Fault::HolderPaused)).is_err(), "fence the resource");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn require(&self, guarantee: Guarantee) -> Result<()> {
         self.capabilities().require(guarantee)
     }
 
     /// Holders and waiters of one lock; `None` when nobody holds it or waits.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> tollgate::Result<()> {
+    /// let locks = tollgate::connect("memory:doc-inspect").await?;
+    /// let guard = locks.lock("orders/42").meta("job", "nightly").acquire().await?;
+    /// let state = locks.inspect("orders/42").await?.expect("it is held");
+    /// assert_eq!(state.holders[0].details.meta["job"], "nightly");
+    /// # drop(guard);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Option<LockState>> {
         let name = LockName::new(name).map_err(|error| Error::from(error).during("inspect"))?;
         self.client.backend.inspect(&name).await.map_err(|error| error.during("inspect").on(&name))
     }
 
     /// Every lock that is held or waited for and whose name starts with `prefix`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> tollgate::Result<()> {
+    /// let locks = tollgate::connect("memory:doc-list").await?;
+    /// use futures_util::StreamExt;
+    ///
+    /// let _guard = locks.lock("orders/42").acquire().await?;
+    /// let mut held = locks.list("orders/");
+    /// while let Some(lock) = held.next().await {
+    ///     println!("{:?}", lock?.name);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn list(&self, prefix: &str) -> BoxStream<'_, Result<LockState>> {
         self.client.backend.list(prefix)
     }
 
     /// What happens from now on to locks whose names start with `prefix`: never out of order for a name,
     /// may skip.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> tollgate::Result<()> {
+    /// let locks = tollgate::connect("memory:doc-events").await?;
+    /// use futures_util::StreamExt;
+    /// use tollgate::Happening;
+    ///
+    /// let mut events = locks.events("orders/");
+    /// let _guard = locks.lock("orders/42").acquire().await?;
+    /// let event = events.next().await.expect("it goes on")?;
+    /// assert_eq!(event.what, Happening::Granted);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn events(&self, prefix: &str) -> BoxStream<'_, Result<Event>> {
         self.client.backend.events(prefix)
     }
 
     /// Breaks the lock of the holder with `token`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> tollgate::Result<()> {
+    /// let locks = tollgate::connect("memory:doc-revoke").await?;
+    /// use tollgate::Revocation;
+    ///
+    /// let guard = locks.lock("orders/42").acquire().await?;
+    /// assert_eq!(locks.revoke("orders/42", guard.token()).await?, Revocation::Revoked);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn revoke(&self, name: impl AsRef<str>, token: Token) -> Result<Revocation> {
         let name = LockName::new(name).map_err(|error| Error::from(error).during("revoke"))?;
         self.client.backend.revoke(&name, token).await.map_err(|error| error.during("revoke").on(&name))
@@ -110,6 +217,17 @@ impl Locks {
     /// Await it before a process ends: what runs in the background ends with the process. While the engine is
     /// out of reach it waits as long as the engine could remember a claim; put a time-out around it. Guards are
     /// counted per client: a backend that two clients share is closed by the first that has none left.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> tollgate::Result<()> {
+    /// let locks = tollgate::connect("memory:doc-close").await?;
+    /// drop(locks.lock("orders/42").acquire().await?);
+    /// // The drop releases in the background: without this the process might end first.
+    /// locks.close().await;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn close(&self) {
         self.client.closed.send_replace(true);
         self.client.claims.none_left().await;

@@ -17,6 +17,21 @@ impl Locks {
     ///
     /// Fails with `Lost` if it is gone. If the engine cannot be asked, the grant's own deadline counts as
     /// long as it is on this host's clock and has not passed.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> tollgate::Result<()> {
+    /// let locks = tollgate::connect("memory:doc-adopt").await?;
+    /// let grant = locks.lock("import").no_renew().acquire().await?.into_grant()?;
+    /// let json = serde_json::to_string(&grant).expect("a grant is JSON");
+    ///
+    /// // Perhaps in another process:
+    /// let grant = serde_json::from_str(&json).expect("it was written here");
+    /// let guard = locks.adopt(grant).await?;
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn adopt(&self, grant: Grant) -> Result<Guard> {
         let named = |error: Error| error.during("adopt").on(&grant.name);
         let capabilities = self.client.backend.capabilities();
@@ -41,6 +56,19 @@ impl Locks {
     /// gives the grant as it is then.
     ///
     /// Fails with `Lost` if it is gone.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> tollgate::Result<()> {
+    /// let locks = tollgate::connect("memory:doc-extend-grant").await?;
+    /// use std::time::Duration;
+    ///
+    /// let grant = locks.lock("import").no_renew().acquire().await?.into_grant()?;
+    /// let longer = locks.extend_grant(&grant, Duration::from_secs(60)).await?;
+    /// assert_eq!(longer.token, grant.token);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn extend_grant(&self, grant: &Grant, ttl: Duration) -> Result<Grant> {
         let named = |error: Error| error.during("extend").on(&grant.name);
         let capabilities = self.client.backend.capabilities();
@@ -54,6 +82,19 @@ impl Locks {
     }
 
     /// Gives back a grant that nobody keeps: `AlreadyLost` if it was lost before.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> tollgate::Result<()> {
+    /// let locks = tollgate::connect("memory:doc-release-grant").await?;
+    /// use tollgate::Release;
+    ///
+    /// let grant = locks.lock("import").no_renew().acquire().await?.into_grant()?;
+    /// assert_eq!(locks.release_grant(&grant).await?, Release::Released);
+    /// assert_eq!(locks.release_grant(&grant).await?, Release::AlreadyLost);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn release_grant(&self, grant: &Grant) -> Result<Release> {
         let named = |error: Error| error.during("release").on(&grant.name);
         let capabilities = self.client.backend.capabilities();
@@ -65,6 +106,21 @@ impl Locks {
     /// lock hangs on. Those who look at the lock see this process from here on.
     ///
     /// Fails with `Lost` if `lock` does not hold the grant, and where locks do not hang on a descriptor.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> tollgate::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder");
+    /// # let url = format!("file:{}", folder.path().display());
+    /// let locks = tollgate::connect(&url).await?;
+    /// let (grant, lock) = locks.lock("import").acquire().await?.bequeath()?;
+    ///
+    /// // In a child that inherited the descriptor:
+    /// let guard = tollgate::connect(&url).await?.inherit(grant, lock).await?;
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn inherit(&self, grant: Grant, lock: OwnedFd) -> Result<Guard> {
         let named = |error: Error| error.during("inherit").on(&grant.name);
         self.client.check_open().map_err(named)?;

@@ -6,6 +6,18 @@ use std::fmt;
 use tollgate_types::{InvalidName, InvalidToken, LockName};
 
 /// What sort of thing went wrong. Busy is not among them: it is an outcome.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("memory:doc-error-kind").await?;
+/// use tollgate::ErrorKind;
+///
+/// let error = locks.lock("").acquire().await.unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -39,6 +51,18 @@ impl ErrorKind {
 }
 
 /// An error of any operation, on any backend.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("memory:doc-error").await?;
+/// let error = locks.lock("a\0b").acquire().await.unwrap_err();
+/// println!("{error}");
+/// assert_eq!(error.operation(), Some("acquire"));
+/// assert!(!error.is_retryable());
+/// # Ok(())
+/// # }
+/// ```
 pub struct Error(Box<Inner>);
 
 struct Inner {
@@ -51,6 +75,13 @@ struct Inner {
 }
 
 /// The result of any operation.
+///
+/// ```
+/// fn checked(name: &str) -> tollgate::Result<tollgate::LockName> {
+///     Ok(tollgate::LockName::new(name)?)
+/// }
+/// assert!(checked("orders/42").is_ok());
+/// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {

@@ -9,6 +9,18 @@ use crate::error::{Error, ErrorKind, Result};
 pub(crate) const REJECTED: &str = "tollgate_fence_rejected_total";
 
 /// Proof, as fresh as it can be, to show to a resource that refuses stale tokens.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("memory:doc-fence-type").await?;
+/// let guard = locks.lock("orders/42").acquire().await?;
+/// let fence = guard.fence()?;
+/// assert_eq!(u64::from(fence), guard.token().get());
+/// assert!(fence.is_exclusive());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fence {
     pub(crate) token: Token,
@@ -54,6 +66,23 @@ impl From<Fence> for i64 {
 ///
 /// Admit before the first *read* of the resource: otherwise a stale write can slip in between a holder's
 /// read and its write. And never check and act in two steps: keep the mark under the resource's own lock.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("memory:doc-mark").await?;
+/// use tollgate::Mark;
+///
+/// let mut mark = Mark::new();
+/// let old = locks.lock("file").acquire().await?;
+/// let stale = old.fence()?;
+/// old.release().await?;
+/// let new = locks.lock("file").acquire().await?;
+/// mark.admit(new.fence()?)?;
+/// assert!(mark.admit(stale).is_err(), "it comes too late");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Mark {
     highest: Option<Token>,

@@ -9,6 +9,15 @@ use tollgate_types::{Age, LockName, Mode, Moment, OwnerId, Token};
 use crate::claim::Claim;
 
 /// Until when a grant may be believed.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Deadline, Moment};
+///
+/// let ttl = Duration::from_secs(10);
+/// let sent = Moment::from_nanos(0);
+/// assert_eq!(Deadline::counted_from(sent, ttl), Deadline::At(sent + ttl - Deadline::margin(ttl)));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Deadline {
     /// Up to this moment of this host's clock.
@@ -36,6 +45,20 @@ impl Deadline {
 ///
 /// It can be written as JSON and adopted by another process. It contains the owner id: whoever has it can
 /// release the lock. It never contains a URL.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("memory:doc-grant").await?;
+/// use tollgate::Grant;
+///
+/// let grant = locks.lock("import").no_renew().acquire().await?.into_grant()?;
+/// let json = serde_json::to_string(&grant).expect("a grant is JSON");
+/// let same: Grant = serde_json::from_str(&json).expect("it was written here");
+/// assert_eq!(same.token, grant.token);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "serde_json::Value", into = "Json")]
 pub struct Grant {

@@ -6,6 +6,12 @@ use crate::capabilities::{Capabilities, Liveness, Queue};
 use crate::error::{Error, Result};
 
 /// Something that goes wrong.
+///
+/// ```
+/// for fault in tollgate::Fault::ALL {
+///     println!("what if {fault:?}?");
+/// }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// The holder is killed.
@@ -56,6 +62,19 @@ impl Fault {
 }
 
 /// What a promise rests on under a fault.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("memory:doc-basis").await?;
+/// use tollgate::Fault;
+/// use tollgate::guarantees::Basis;
+///
+/// let paused = locks.capabilities().guarantees.under(Fault::HolderPaused);
+/// assert_eq!((paused.exclusion, paused.tokens), (Basis::Broken, Basis::Kept));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Basis {
     /// It is kept.
@@ -75,12 +94,35 @@ impl Basis {
 }
 
 /// What holds under each fault.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("memory:doc-guarantees").await?;
+/// for row in locks.capabilities().guarantees.rows() {
+///     println!("{:?}: exclusion {:?}, tokens {:?}", row.fault, row.exclusion, row.tokens);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guarantees {
     rows: [Row; Fault::ALL.len()],
 }
 
 /// What holds under one fault.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("memory:doc-row").await?;
+/// use tollgate::Fault;
+///
+/// let row = locks.capabilities().guarantees.under(Fault::ReplyLost);
+/// assert_eq!(row.fault, Fault::ReplyLost);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
     /// Which fault.
@@ -114,6 +156,18 @@ impl Guarantees {
 }
 
 /// Something a user can insist on.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("memory:doc-guarantee").await?;
+/// use tollgate::Guarantee;
+///
+/// locks.require(Guarantee::Fifo)?;
+/// locks.require(Guarantee::Expiry)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Guarantee {

@@ -20,6 +20,17 @@ use crate::settle;
 ///
 /// Everything a [`Lease`] tells, a guard tells too. Dropping it releases the lock in the background, with
 /// or without a runtime around; [`release`](Self::release) waits and tells how it ended.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("memory:doc-guard").await?;
+/// let guard = locks.lock("orders/42").acquire().await?;
+/// println!("write with token {}", guard.fence()?);
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "dropping a guard releases the lock"]
 pub struct Guard {
     lease: Lease,
@@ -47,6 +58,18 @@ impl Guard {
     /// Gives the lock back and waits for the engine's answer: `AlreadyLost` if the lock was lost before.
     ///
     /// After an error the release goes on in the background, and the ttl ends what cannot be reached.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> tollgate::Result<()> {
+    /// let locks = tollgate::connect("memory:doc-release").await?;
+    /// use tollgate::Release;
+    ///
+    /// let guard = locks.lock("orders/42").acquire().await?;
+    /// assert_eq!(guard.release().await?, Release::Released);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn release(mut self) -> Result<Release> {
         let before = self.stop_keeping();
         if !settle::is_owed(&self.lease.hold, before) {
@@ -64,6 +87,16 @@ impl Guard {
     ///
     /// Fails where grants live and die with their process, and where they share a session unless the lock
     /// was taken with `no_renew`; the lock is released then.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> tollgate::Result<()> {
+    /// let locks = tollgate::connect("memory:doc-into-grant").await?;
+    /// let grant = locks.lock("import").no_renew().acquire().await?.into_grant()?;
+    /// println!("{}", serde_json::to_string(&grant).expect("a grant is JSON"));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn into_grant(mut self) -> Result<Grant> {
         let named = |error: Error| error.during("detach").on(self.name());
         self.check().map_err(named)?;
@@ -78,6 +111,17 @@ impl Guard {
     }
 
     /// Calls `callback` once, on a thread of its own, when the lock is lost; not when it is released.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> tollgate::Result<()> {
+    /// let locks = tollgate::connect("memory:doc-on-lost").await?;
+    /// let guard = locks.lock("orders/42").acquire().await?;
+    /// guard.on_lost(|cause| eprintln!("stop everything: {cause}"));
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn on_lost(&self, callback: impl FnOnce(LossCause) + Send + 'static) {
         let lost = self.lost();
         let keeper = self.client.keeper.clone();

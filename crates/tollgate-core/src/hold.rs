@@ -15,6 +15,22 @@ use crate::grant::{Deadline, Grant};
 use crate::states::States;
 
 /// Whether a guard may be relied on.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("memory:doc-guard-state").await?;
+/// use tollgate::GuardState;
+///
+/// let guard = locks.lock("orders/42").acquire().await?;
+/// match guard.state() {
+///     GuardState::Held => println!("go on"),
+///     GuardState::Jeopardy => println!("go on, but start nothing new"),
+///     GuardState::Lost { cause } => println!("stop: {cause}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuardState {
     /// Yes.

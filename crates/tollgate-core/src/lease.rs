@@ -14,6 +14,21 @@ use crate::states::States;
 
 /// A view of a held lock: everything a [`Guard`](crate::Guard) tells, without the power to release it.
 /// Cloning is cheap; a view that outlives its guard says `Lost`.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("memory:doc-lease").await?;
+/// use tollgate::GuardState;
+///
+/// let guard = locks.lock("orders/42").acquire().await?;
+/// let lease = guard.lease();
+/// assert_eq!(lease.state(), GuardState::Held);
+/// guard.release().await?;
+/// assert!(lease.check().is_err(), "a view does not outlive its guard");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Lease {
     pub(crate) hold: Arc<Hold>,
@@ -39,6 +54,19 @@ impl Lease {
     ///
     /// Fails with `Lost` if the lock is not held any more, and with `Unsupported` for a permit: several
     /// permit holders are not one writer.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> tollgate::Result<()> {
+    /// let locks = tollgate::connect("memory:doc-fence").await?;
+    /// use tollgate::Mark;
+    ///
+    /// let mut mark = Mark::new(); // the resource's
+    /// let guard = locks.lock("orders/42").acquire().await?;
+    /// mark.admit(guard.fence()?)?; // before the first read
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn fence(&self) -> Result<Fence> {
         self.hold.fence()
     }
@@ -65,6 +93,18 @@ impl Lease {
     }
 
     /// Makes sure that at least `wanted` is left, renewing if needed, or fails.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> tollgate::Result<()> {
+    /// let locks = tollgate::connect("memory:doc-ensure").await?;
+    /// use std::time::Duration;
+    ///
+    /// let guard = locks.lock("orders/42").ttl(Duration::from_secs(30)).acquire().await?;
+    /// guard.ensure(Duration::from_secs(5)).await?; // time enough for the next step
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn ensure(&self, wanted: Duration) -> Result<()> {
         self.hold.ensure(wanted).await
     }
@@ -75,6 +115,20 @@ impl Lease {
     }
 
     /// Completes with the cause when the lock is lost, or released.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> tollgate::Result<()> {
+    /// let locks = tollgate::connect("memory:doc-lost").await?;
+    /// let guard = locks.lock("orders/42").acquire().await?;
+    /// let work = std::future::ready("done");
+    /// tokio::select! {
+    ///     cause = guard.lost() => println!("lost: {cause}"),
+    ///     outcome = work => println!("{outcome}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn lost(&self) -> impl Future<Output = LossCause> + Send + 'static {
         self.hold.watch().lost()
     }

@@ -35,12 +35,35 @@ pub(crate) async fn within_patience(
 }
 
 /// The ttl of a lock whose request does not say.
+///
+/// ```
+/// assert_eq!(tollgate::DEFAULT_TTL.as_secs(), 30);
+/// ```
 pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
 /// A request for a lock, to be configured and then acquired.
 ///
 /// Nothing happens before [`acquire`](Self::acquire), [`try_acquire`](Self::try_acquire) or
 /// [`run`](Self::run). Their futures may be dropped at any await: the claim is withdrawn then.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("memory:doc-request").await?;
+/// use std::time::Duration;
+///
+/// let guard = locks
+///     .lock("orders/42")
+///     .ttl(Duration::from_secs(30))
+///     .wait(Duration::from_secs(10))
+///     .max_hold(Duration::from_secs(600))
+///     .meta("job", "nightly")
+///     .acquire()
+///     .await?;
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "a request does nothing until it is acquired"]
 #[derive(Clone)]
 pub struct LockRequest {
@@ -81,12 +104,36 @@ impl LockRequest {
     }
 
     /// Shares the lock with every other shared holder.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> tollgate::Result<()> {
+    /// let locks = tollgate::connect("memory:doc-shared").await?;
+    /// let one = locks.lock("catalogue").shared().acquire().await?;
+    /// let two = locks.lock("catalogue").shared().acquire().await?;
+    /// assert!(locks.lock("catalogue").try_acquire().await?.is_none(), "a writer has to wait");
+    /// # drop((one, two));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn shared(mut self) -> Self {
         self.mode = Ok(Mode::Shared);
         self
     }
 
     /// Takes one of `limit` permits. All permits of a name must have the same limit to be in together.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> tollgate::Result<()> {
+    /// let locks = tollgate::connect("memory:doc-permit").await?;
+    /// let one = locks.lock("gpu").permit(2).acquire().await?;
+    /// let two = locks.lock("gpu").permit(2).acquire().await?;
+    /// assert!(locks.lock("gpu").permit(2).try_acquire().await?.is_none());
+    /// # drop((one, two));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn permit(mut self, limit: u32) -> Self {
         self.mode = Mode::permit(limit).ok_or(limit);
         self
@@ -106,12 +153,39 @@ impl LockRequest {
     }
 
     /// Gives the lock up after it was held for `most`, whatever the work does.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> tollgate::Result<()> {
+    /// let locks = tollgate::connect("memory:doc-max-hold").await?;
+    /// use std::time::Duration;
+    /// use tollgate::LossCause;
+    ///
+    /// let guard = locks.lock("a").max_hold(Duration::from_millis(20)).acquire().await?;
+    /// assert_eq!(guard.lost().await, LossCause::MaxHold);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn max_hold(mut self, most: Duration) -> Self {
         self.limits.max_hold = Some(most);
         self
     }
 
     /// Gives the lock up when nobody called [`progress`](Lease::progress) for this long.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> tollgate::Result<()> {
+    /// let locks = tollgate::connect("memory:doc-stall").await?;
+    /// use std::time::Duration;
+    /// use tollgate::LossCause;
+    ///
+    /// let guard = locks.lock("a").stall_after(Duration::from_millis(50)).acquire().await?;
+    /// guard.progress(); // again and again, as long as the work goes on
+    /// assert_eq!(guard.lost().await, LossCause::Stalled);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn stall_after(mut self, silence: Duration) -> Self {
         self.limits.stall_after = Some(silence);
         self
@@ -144,6 +218,21 @@ impl LockRequest {
 
     /// Takes the lock, waiting for it as long as [`wait`](Self::wait) says. Fails with `Timeout` if that
     /// was not enough.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> tollgate::Result<()> {
+    /// let locks = tollgate::connect("memory:doc-acquire").await?;
+    /// use std::time::Duration;
+    /// use tollgate::ErrorKind;
+    ///
+    /// let guard = locks.lock("orders/42").acquire().await?;
+    /// let late = locks.lock("orders/42").wait(Duration::from_millis(10)).acquire().await;
+    /// assert_eq!(late.unwrap_err().kind(), ErrorKind::Timeout);
+    /// # drop(guard);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn acquire(self) -> Result<Guard> {
         let (name, wait) = (self.name.clone(), self.wait);
         match self.take(wait).await? {
@@ -161,6 +250,18 @@ impl LockRequest {
     }
 
     /// Takes the lock if it is free, or comes free within [`wait`](Self::wait); `None` if it is busy.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> tollgate::Result<()> {
+    /// let locks = tollgate::connect("memory:doc-try-acquire").await?;
+    /// match locks.lock("orders/42").try_acquire().await? {
+    ///     Some(guard) => println!("passage {}", guard.token()),
+    ///     None => println!("somebody else does it"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn try_acquire(self) -> Result<Option<Guard>> {
         let wait = self.wait.unwrap_or(Duration::ZERO);
         self.take(Some(wait)).await
@@ -169,6 +270,19 @@ impl LockRequest {
     /// Takes the lock, runs `work`, and releases it. `work` is cancelled when the lock is lost.
     ///
     /// Fails with `Lost` also if `work` came to its end but the lock had not lasted until then.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> tollgate::Result<()> {
+    /// let locks = tollgate::connect("memory:doc-run").await?;
+    /// let rows = locks.lock("report").run(async |lease| {
+    ///     lease.check().expect("it was just taken");
+    ///     17
+    /// }).await?;
+    /// assert_eq!(rows, 17);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn run<T>(self, work: impl AsyncFnOnce(Lease) -> T) -> Result<T> {
         let clock = self.client.clock.clone();
         let guard = self.acquire().await?;

@@ -6,6 +6,20 @@ use tollgate_types::{Age, Party, PartyId};
 
 /// A task or transaction that joins several claims. Clones are the same party, and it keeps its age across
 /// retries: it gets older, and in the end wins against those who came later.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("memory:doc-party").await?;
+/// use tollgate::PartyHandle;
+///
+/// let transfer = PartyHandle::new();
+/// let from = locks.lock("accounts/7").party(&transfer).acquire().await?;
+/// let to = locks.lock("accounts/9").party(&transfer).acquire().await?;
+/// # drop((from, to));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct PartyHandle {
     id: PartyId,

@@ -16,6 +16,19 @@ use crate::party::PartyHandle;
 
 /// A request for several locks. They are taken one after the other in the order of their names, which is
 /// the same for everybody, so that no two sets wait for each other.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("memory:doc-set").await?;
+/// use std::time::Duration;
+///
+/// let both = locks.lock_all(["payment/7", "inventory/9"]).wait(Duration::from_secs(10)).acquire().await?;
+/// assert!(locks.lock_all(["inventory/9", "x"]).try_acquire().await?.is_none());
+/// both.release().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "a request does nothing until it is acquired"]
 #[derive(Debug, Clone)]
 pub struct SetRequest {
@@ -162,6 +175,18 @@ impl SetRequest {
 }
 
 /// Several held locks, sorted by name. Dropping them releases all in the background.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("memory:doc-guards").await?;
+/// let both = locks.lock_all(["b", "a"]).acquire().await?;
+/// assert_eq!(both.iter().map(|guard| guard.name().as_str()).collect::<Vec<_>>(), ["a", "b"]);
+/// both.check()?;
+/// both.release().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "dropping guards releases the locks"]
 #[derive(Debug)]
 pub struct Guards {

@@ -8,6 +8,18 @@ use tollgate_types::{LockName, Mode, Token};
 use crate::claim::Details;
 
 /// A lock that is held or waited for.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("memory:doc-lock-state").await?;
+/// let guard = locks.lock("orders/42").acquire().await?;
+/// let state = locks.inspect("orders/42").await?.expect("it is held");
+/// assert_eq!((state.holders.len(), state.waiters.len()), (1, 0));
+/// # drop(guard);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockState {
     /// Which lock.
@@ -19,6 +31,19 @@ pub struct LockState {
 }
 
 /// Somebody who is in.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("memory:doc-holder").await?;
+/// let guard = locks.lock("orders/42").acquire().await?;
+/// let state = locks.inspect("orders/42").await?.expect("it is held");
+/// let holder = &state.holders[0];
+/// println!("pid {} on {} has token {:?}", holder.details.pid, holder.details.host, holder.token);
+/// # drop(guard);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     /// How they share.
@@ -33,6 +58,21 @@ pub struct Holder {
 }
 
 /// Somebody who waits.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("memory:doc-waiter").await?;
+/// let guard = locks.lock("orders/42").acquire().await?;
+/// let waits = tokio::spawn(locks.lock("orders/42").acquire());
+/// # tokio::task::yield_now().await;
+/// for waiter in locks.inspect("orders/42").await?.expect("it is held").waiters {
+///     println!("pid {} waits to go in {}", waiter.details.pid, waiter.mode);
+/// }
+/// # waits.abort();
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiter {
     /// How they want to share.
@@ -42,6 +82,20 @@ pub struct Waiter {
 }
 
 /// Something that happened to a lock.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("memory:doc-event").await?;
+/// use futures_util::StreamExt;
+///
+/// let mut events = locks.events("");
+/// let guard = locks.lock("orders/42").acquire().await?;
+/// let event = events.next().await.expect("it goes on")?;
+/// assert_eq!((event.name.as_str(), event.token), ("orders/42", guard.token()));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// Which lock.
@@ -53,6 +107,21 @@ pub struct Event {
 }
 
 /// What can happen to a grant.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("memory:doc-happening").await?;
+/// use futures_util::StreamExt;
+/// use tollgate::Happening;
+///
+/// let mut events = locks.events("");
+/// locks.lock("a").acquire().await?.release().await?;
+/// assert_eq!(events.next().await.expect("it goes on")?.what, Happening::Granted);
+/// assert_eq!(events.next().await.expect("it goes on")?.what, Happening::Released);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

@@ -6,6 +6,21 @@ use crate::backend::LossCause;
 use crate::hold::GuardState;
 
 /// Follows the state of a guard. What it gives are copies: nothing that a user keeps can hold up the keeper.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("memory:doc-states").await?;
+/// use tollgate::GuardState;
+///
+/// let guard = locks.lock("orders/42").acquire().await?;
+/// let mut states = guard.watch();
+/// assert_eq!(states.get(), GuardState::Held);
+/// guard.release().await?;
+/// assert!(matches!(states.changed().await, GuardState::Lost { .. }));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct States(watch::Receiver<GuardState>);
 

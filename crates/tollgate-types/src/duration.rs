@@ -7,7 +7,7 @@ use std::time::Duration;
 ///
 /// ```
 /// # use std::time::Duration;
-/// # use tollgate_types::parse_duration;
+/// # use tollgate::parse_duration;
 /// assert_eq!(parse_duration("1m30s"), Ok(Duration::from_secs(90)));
 /// assert!(parse_duration("90").is_err());
 /// ```

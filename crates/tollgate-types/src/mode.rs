@@ -6,6 +6,15 @@ use std::num::NonZeroU32;
 use serde::{Deserialize, Serialize};
 
 /// How a claim wants to share its lock.
+///
+/// ```
+/// use tollgate::Mode;
+///
+/// assert!(Mode::Shared.joins([Mode::Shared, Mode::Shared]));
+/// assert!(!Mode::Exclusive.joins([Mode::Shared]));
+/// let permit = Mode::permit(2).expect("at least one");
+/// assert!(permit.joins([permit]) && !permit.joins([permit, permit]));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
@@ -33,7 +42,7 @@ impl Mode {
     /// Counting the waiters is what keeps readers from starving a writer that arrived before them.
     ///
     /// ```
-    /// use tollgate_types::Mode;
+    /// use tollgate::Mode;
     /// let (reader, writer, two) = (Mode::Shared, Mode::Exclusive, Mode::permit(2).unwrap());
     /// assert!(reader.joins([reader, reader]));
     /// assert!(!reader.joins([reader, writer]));

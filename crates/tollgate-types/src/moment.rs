@@ -9,6 +9,14 @@ use serde::{Deserialize, Serialize};
 ///
 /// On a running system that clock is CLOCK_BOOTTIME, so moments compare within one boot of one host and
 /// mean nothing elsewhere. Arithmetic saturates: a moment beyond the end of time is the end of time.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::Moment;
+///
+/// let start = Moment::from_nanos(5);
+/// assert_eq!((start + Duration::from_secs(1)).since(start), Duration::from_secs(1));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Moment(u64);

@@ -9,11 +9,25 @@ use serde::{Deserialize, Serialize};
 ///
 /// Names are compared byte by byte: `a` and `A` are two locks, and so are `a/b`, `a//b` and `a/./b`.
 /// Cloning is cheap.
+///
+/// ```
+/// use tollgate::LockName;
+///
+/// let name = LockName::new("orders/42")?;
+/// assert_eq!(name.as_str(), "orders/42");
+/// assert!(LockName::new("").is_err());
+/// # Ok::<(), tollgate::InvalidName>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct LockName(Arc<str>);
 
 /// Why a string cannot be a lock's name.
+///
+/// ```
+/// let error = tollgate::LockName::new("a\nb").unwrap_err();
+/// assert!(error.to_string().contains("control character"), "{error}");
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidName {
     /// The name has no characters.

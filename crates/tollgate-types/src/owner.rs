@@ -9,6 +9,13 @@ use serde::{Deserialize, Serialize};
 ///
 /// Whoever knows it can release the lock, so it is a secret: engines compare it, nobody lists it, and
 /// `Debug` does not print it.
+///
+/// ```
+/// use tollgate::OwnerId;
+///
+/// assert_ne!(OwnerId::random(), OwnerId::random());
+/// assert_eq!(OwnerId::from_bits(255).to_hex().len(), 32);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct OwnerId(u128);

@@ -33,6 +33,12 @@ impl fmt::Debug for PartyId {
 }
 
 /// The engine's time, in microseconds, at a party's first claim. Smaller is older.
+///
+/// ```
+/// use tollgate::Age;
+///
+/// assert!(Age(1) < Age(2), "the smaller is the older");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Age(pub u64);

@@ -6,11 +6,26 @@ use serde::{Deserialize, Serialize};
 
 /// The number of a passage: below 2^53 (so that every language's numbers hold it), never zero, and
 /// comparable within one engine and name. A later acquisition of a name carries a larger token.
+///
+/// ```
+/// use tollgate::Token;
+///
+/// let token = Token::new(42)?;
+/// assert!(Token::MIN < token && token < Token::MAX);
+/// assert_eq!(token.get(), 42);
+/// # Ok::<(), tollgate::InvalidToken>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u64", into = "u64")]
 pub struct Token(u64);
 
 /// A number that cannot be a token.
+///
+/// ```
+/// use tollgate::Token;
+///
+/// assert!(Token::new(0).is_err() && Token::new(1 << 53).is_err());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a fencing token is a number from 1 to 2^53 - 1, not {0}")]
 pub struct InvalidToken(pub u64);
