@@ -116,6 +116,31 @@ fn a_grant_goes_from_hand_to_hand() {
 }
 
 #[test]
+fn a_grant_that_nobody_keeps_can_be_renewed_and_released() {
+    let locks = memory("detached");
+    let grant = locks.lock("a").no_renew().acquire().unwrap().into_grant().unwrap();
+    let longer = locks.extend_grant(&grant, Duration::from_secs(60)).unwrap();
+    assert_eq!(longer.ttl, Duration::from_secs(60));
+    assert_eq!(locks.release_grant(&longer).unwrap(), Release::Released);
+    assert_eq!(locks.release_grant(&longer).unwrap(), Release::AlreadyLost);
+}
+
+#[test]
+fn a_lock_that_hangs_on_a_file_is_inherited_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("file:{}", folder.path().display());
+    let (first, second) = (blocking::connect(&url).unwrap(), blocking::connect(&url).unwrap());
+    let (grant, lock) = first.lock("a").acquire().unwrap().bequeath().unwrap();
+    assert!(first.lock("a").try_acquire().unwrap().is_none());
+    let guard = second.inherit(grant.clone(), lock).unwrap();
+    assert_eq!(guard.grant().token, grant.token);
+    assert_eq!(guard.release().unwrap(), Release::Released);
+    assert!(first.lock("a").try_acquire().unwrap().is_some());
+    first.close();
+    second.close();
+}
+
+#[test]
 fn a_set_is_all_or_nothing() {
     let locks = memory("set");
     let one = locks.lock("b").acquire().unwrap();

@@ -54,6 +54,17 @@ impl Guard {
         self.inner.into_grant()
     }
 
+    /// The grant as it was given; it contains the owner id, and whoever has that can release the lock.
+    pub fn grant(&self) -> &Grant {
+        self.inner.grant()
+    }
+
+    /// Lets the lock go into the hands of a process that [inherits](super::Locks::inherit) the open file; only
+    /// where the lock hangs on one (`file:`).
+    pub fn bequeath(self) -> Result<(Grant, OwnedFd)> {
+        self.inner.bequeath()
+    }
+
     /// Calls `callback` once, on a thread of its own, when the lock is lost; not when it is released.
     pub fn on_lost(&self, callback: impl FnOnce(LossCause) + Send + 'static) {
         self.inner.on_lost(callback);

@@ -1,8 +1,11 @@
 //! The handle to an engine.
 
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
 use futures_util::StreamExt;
 use tollgate_core::{
-    BoxStream, Capabilities, Event, Grant, Guarantee, Keeper, LockState, Result, Revocation, Token,
+    BoxStream, Capabilities, Event, Grant, Guarantee, Keeper, LockState, Release, Result, Revocation, Token,
 };
 
 use super::{Guard, LockRequest, SetRequest};
@@ -49,6 +52,23 @@ impl Locks {
     /// Takes over a grant that [`Guard::into_grant`] gave away, perhaps in another process.
     pub fn adopt(&self, grant: Grant) -> Result<Guard> {
         let guard = self.keeper.block_on(self.inner.adopt(grant))?;
+        Ok(Guard::new(guard, self.keeper.clone()))
+    }
+
+    /// Renews a grant that nobody keeps to `ttl` from now, and gives the grant as it is then.
+    pub fn extend_grant(&self, grant: &Grant, ttl: Duration) -> Result<Grant> {
+        self.keeper.block_on(self.inner.extend_grant(grant, ttl))
+    }
+
+    /// Gives back a grant that nobody keeps: `AlreadyLost` if it was lost before.
+    pub fn release_grant(&self, grant: &Grant) -> Result<Release> {
+        self.keeper.block_on(self.inner.release_grant(grant))
+    }
+
+    /// Makes a guard of a grant that another process [bequeathed](Guard::bequeath), and of the open file its
+    /// lock hangs on.
+    pub fn inherit(&self, grant: Grant, lock: OwnedFd) -> Result<Guard> {
+        let guard = self.keeper.block_on(self.inner.inherit(grant, lock))?;
         Ok(Guard::new(guard, self.keeper.clone()))
     }
 
