@@ -18,7 +18,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // The facade alone knows every backend.
     ("tollgate", &["tollgate-core", "tollgate-embedded", "tollgate-local"]),
     // Nothing depends on the command line or the test kit.
-    ("tollgate-cli", &["tollgate"]),
+    ("tollgate-cli", &["tollgate", "tollgate-bench"]),
+    // Needs to know where `file:` has its folder, to put a plain lock beside it.
+    ("tollgate-bench", &["tollgate", "tollgate-local"]),
     ("tollgate-testkit", &["tollgate-core", "tollgate-engine"]),
     ("xtask", &[]),
 ];

@@ -1,0 +1,32 @@
+//! Many locks held at once: the memory each of them takes in the holder's process.
+
+use std::sync::Arc;
+
+use crate::contender::{Contender, Failure};
+use crate::machine::resident_bytes;
+use crate::report::Measured;
+
+/// How many are taken first, so that what is there once for all is not counted.
+const WARM_UP: usize = 100;
+
+/// Takes `count` locks and keeps them all.
+pub(crate) async fn run(
+    contender: &Arc<dyn Contender>,
+    prefix: &str,
+    count: usize,
+) -> Result<Measured, Failure> {
+    let client = contender.client().await?;
+    let mut held = Vec::with_capacity(count + WARM_UP);
+    for number in 0..WARM_UP {
+        held.push(client.lock(&format!("{prefix}/warm-up/{number}")).await?);
+    }
+    let before = resident_bytes()?;
+    for number in 0..count {
+        held.push(client.lock(&format!("{prefix}/{number}")).await?);
+    }
+    let bytes = resident_bytes()?.saturating_sub(before) as f64 / count as f64;
+    for lock in held {
+        lock.unlock().await?;
+    }
+    Ok(Measured::footprint(bytes))
+}

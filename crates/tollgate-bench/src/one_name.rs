@@ -1,0 +1,91 @@
+//! Clients that all want one lock: how fast it changes hands, and how fairly.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+
+use crate::contender::{Client, Contender, Failure};
+use crate::machine::cpu_seconds;
+use crate::report::{Fairness, Latencies, Measured};
+
+/// What those who get in see of those before.
+struct Gate {
+    last: Mutex<Last>,
+}
+
+struct Last {
+    /// Who was in last, and since when it has been leaving.
+    left: Option<(usize, Instant)>,
+    grants: Vec<u64>,
+    same_again: u64,
+    handed_over: Latencies,
+}
+
+impl Gate {
+    fn last(&self) -> std::sync::MutexGuard<'_, Last> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `client` is in.
+    fn enter(&self, client: usize) {
+        let now = Instant::now();
+        let mut last = self.last();
+        last.grants[client] += 1;
+        if let Some((before, since)) = last.left.take() {
+            last.same_again += u64::from(before == client);
+            last.handed_over.record(now.saturating_duration_since(since));
+        }
+    }
+
+    /// `client` is about to leave.
+    fn leave(&self, client: usize) {
+        self.last().left = Some((client, Instant::now()));
+    }
+}
+
+/// `count` clients, each with a connection of its own, take and release one lock.
+pub(crate) async fn run(
+    contender: &Arc<dyn Contender>,
+    prefix: &str,
+    count: usize,
+    time: Duration,
+) -> Result<Measured, Failure> {
+    let last = Last { left: None, grants: vec![0; count], same_again: 0, handed_over: Latencies::new() };
+    let gate = Arc::new(Gate { last: Mutex::new(last) });
+    let mut clients = Vec::new();
+    for _ in 0..count {
+        clients.push(contender.client().await?);
+    }
+    let mut tasks = JoinSet::new();
+    let (spent, started) = (cpu_seconds(), Instant::now());
+    for (number, client) in clients.into_iter().enumerate() {
+        tasks.spawn(passages(gate.clone(), client, number, prefix.to_owned(), started + time));
+    }
+    while let Some(passed) = tasks.join_next().await {
+        passed??;
+    }
+    let (elapsed, spent) = (started.elapsed(), cpu_seconds() - spent);
+    let last = std::mem::replace(
+        &mut *gate.last(),
+        Last { left: None, grants: Vec::new(), same_again: 0, handed_over: Latencies::new() },
+    );
+    let fairness = Fairness::of(&last.grants, last.same_again);
+    Ok(Measured::cycles(last.handed_over, elapsed, spent).with_fairness(fairness))
+}
+
+async fn passages(
+    gate: Arc<Gate>,
+    client: Arc<dyn Client>,
+    number: usize,
+    name: String,
+    until: Instant,
+) -> Result<(), Failure> {
+    while Instant::now() < until {
+        let held = client.lock(&name).await?;
+        gate.enter(number);
+        gate.leave(number);
+        held.unlock().await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,102 @@
+//! What contenders are asked to do.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::contender::{Contender, Failure};
+use crate::report::Measured;
+use crate::{crowd, footprint, one_name, own_names};
+
+/// One thing to be measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Workload {
+    /// So many clients, each with a connection and a name of its own.
+    OwnNames {
+        /// How many.
+        clients: usize,
+    },
+    /// So many tasks of one client, on one connection, each with a name of its own.
+    OneConnection {
+        /// How many.
+        tasks: usize,
+    },
+    /// So many clients that want the same lock again and again.
+    OneName {
+        /// How many.
+        clients: usize,
+    },
+    /// One lock that goes through a queue of so many tasks.
+    Crowd {
+        /// How many.
+        waiters: usize,
+    },
+    /// So many locks held at once.
+    Footprint {
+        /// How many.
+        locks: usize,
+    },
+}
+
+impl Workload {
+    /// Everything, in the order of the report.
+    pub const ALL: &'static [Self] = &[
+        Self::OwnNames { clients: 1 },
+        Self::OwnNames { clients: 16 },
+        Self::OneConnection { tasks: 64 },
+        Self::OneName { clients: 16 },
+        Self::Crowd { waiters: 1 },
+        Self::Crowd { waiters: 10 },
+        Self::Crowd { waiters: 100 },
+        Self::Crowd { waiters: 1000 },
+        Self::Footprint { locks: 10_000 },
+    ];
+
+    /// The word that chooses it on a command line.
+    pub fn group(self) -> &'static str {
+        match self {
+            Self::OwnNames { .. } => "own",
+            Self::OneConnection { .. } => "shared",
+            Self::OneName { .. } => "one",
+            Self::Crowd { .. } => "crowd",
+            Self::Footprint { .. } => "memory",
+        }
+    }
+
+    /// Whether `contender` can do it at all.
+    pub(crate) fn suits(self, contender: &dyn Contender) -> bool {
+        match self {
+            Self::OwnNames { clients } => clients == 1 || contender.can_wait(),
+            _ => contender.can_wait(),
+        }
+    }
+
+    pub(crate) async fn run(
+        self,
+        contender: &Arc<dyn Contender>,
+        prefix: &str,
+        time: Duration,
+    ) -> Result<Measured, Failure> {
+        match self {
+            Self::OwnNames { clients } => own_names::run(contender, prefix, clients, true, time).await,
+            Self::OneConnection { tasks } => own_names::run(contender, prefix, tasks, false, time).await,
+            Self::OneName { clients } => one_name::run(contender, prefix, clients, time).await,
+            Self::Crowd { waiters } => crowd::run(contender, prefix, waiters, time).await,
+            Self::Footprint { locks } => footprint::run(contender, prefix, locks).await,
+        }
+    }
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OwnNames { clients: 1 } => f.write_str("own name, 1 client"),
+            Self::OwnNames { clients } => write!(f, "own names, {clients} clients"),
+            Self::OneConnection { tasks } => write!(f, "own names, {tasks} tasks on one connection"),
+            Self::OneName { clients } => write!(f, "one name, {clients} clients"),
+            Self::Crowd { waiters: 1 } => f.write_str("one name, 1 waiter"),
+            Self::Crowd { waiters } => write!(f, "one name, {waiters} waiters"),
+            Self::Footprint { locks } => write!(f, "{locks} locks held"),
+        }
+    }
+}
