@@ -12,6 +12,9 @@ const NEEDED: &[(&str, &str)] = &[
     ("setsid", "util-linux"),
     ("script", "bsdutils"),
     ("ps", "procps"),
+    ("bash", "bash"),
+    ("man", "man-db"),
+    ("groff", "groff-base"),
 ];
 
 /// Installs what is missing, or says what is.

@@ -5,12 +5,17 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::acquire::AcquireArgs;
+use crate::break_lock::BreakArgs;
+use crate::completions::CompletionsArgs;
 use crate::duration;
 use crate::extend::ExtendArgs;
 use crate::inspect::InspectArgs;
 use crate::ls::LsArgs;
+use crate::man::ManArgs;
 use crate::release::ReleaseArgs;
 use crate::run::RunArgs;
+use crate::ttl::TtlArgs;
+use crate::watch::WatchArgs;
 
 /// Locks that other programs respect: one passes at a time, and every passage is numbered.
 #[derive(Debug, Parser)]
@@ -32,6 +37,11 @@ pub(crate) enum Command {
     Release(ReleaseArgs),
     Ls(LsArgs),
     Inspect(InspectArgs),
+    Watch(WatchArgs),
+    Break(BreakArgs),
+    Ttl(TtlArgs),
+    Completions(CompletionsArgs),
+    Man(ManArgs),
 }
 
 /// Which engine.

@@ -33,7 +33,7 @@ pub(crate) struct ExtendArgs {
 const EXAMPLES: &str = "\
 Examples:
   tollgate acquire x --ttl 60s | tollgate extend --ttl 5m | tollgate release
-  G=$(tollgate acquire x) && G=$(tollgate extend <<<\"$G\") && tollgate release \"$G\"";
+  G=$(tollgate acquire x) && tollgate extend \"$G\" | tollgate release";
 
 pub(crate) async fn run(args: ExtendArgs) -> Result<Exit> {
     let grant = args.grant.read()?;

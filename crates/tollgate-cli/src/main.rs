@@ -2,7 +2,9 @@
 
 mod acquire;
 mod args;
+mod break_lock;
 mod clock;
+mod completions;
 mod connect;
 mod duration;
 mod exit;
@@ -13,6 +15,7 @@ mod holder;
 mod inspect;
 mod keeping;
 mod ls;
+mod man;
 mod release;
 mod run;
 mod show;
@@ -21,6 +24,8 @@ mod sys;
 mod take;
 mod tell;
 mod terminal;
+mod ttl;
+mod watch;
 
 use args::{Cli, Command};
 use clap::Parser;
@@ -52,6 +57,11 @@ fn main() -> std::process::ExitCode {
             Command::Release(args) => release::run(args).await,
             Command::Ls(args) => ls::run(args).await,
             Command::Inspect(args) => inspect::run(args).await,
+            Command::Watch(args) => watch::run(args).await,
+            Command::Break(args) => break_lock::run(args).await,
+            Command::Ttl(args) => ttl::run(&args),
+            Command::Completions(args) => completions::run(&args),
+            Command::Man(args) => man::run(&args),
         }
     });
     outcome.unwrap_or_else(|error| exit::report(&error)).into()
