@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::acquire::AcquireArgs;
 use crate::break_lock::BreakArgs;
 use crate::completions::CompletionsArgs;
+use crate::doctor::DoctorArgs;
 use crate::duration;
 use crate::extend::ExtendArgs;
 use crate::inspect::InspectArgs;
@@ -39,6 +40,7 @@ pub(crate) enum Command {
     Inspect(InspectArgs),
     Watch(WatchArgs),
     Break(BreakArgs),
+    Doctor(DoctorArgs),
     Ttl(TtlArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),

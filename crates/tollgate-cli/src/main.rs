@@ -6,6 +6,7 @@ mod break_lock;
 mod clock;
 mod completions;
 mod connect;
+mod doctor;
 mod duration;
 mod exit;
 mod extend;
@@ -59,6 +60,7 @@ fn main() -> std::process::ExitCode {
             Command::Inspect(args) => inspect::run(args).await,
             Command::Watch(args) => watch::run(args).await,
             Command::Break(args) => break_lock::run(args).await,
+            Command::Doctor(args) => doctor::run(args).await,
             Command::Ttl(args) => ttl::run(&args),
             Command::Completions(args) => completions::run(&args),
             Command::Man(args) => man::run(&args),

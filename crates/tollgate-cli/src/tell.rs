@@ -58,6 +58,14 @@ pub(crate) fn deliver(text: &str) -> Result<()> {
     })
 }
 
+/// As [`answer`], coloured only on a terminal.
+pub(crate) fn answer_in_colour(text: &str) -> Result<()> {
+    if anstream::AutoStream::choice(&std::io::stdout()) == anstream::ColorChoice::Never {
+        return answer(&anstream::adapter::strip_str(text).to_string());
+    }
+    answer(text)
+}
+
 /// Writes an answer to stdout. A reader that has gone away has read enough.
 pub(crate) fn answer(text: &str) -> Result<()> {
     line(text.strip_suffix('\n').unwrap_or(text)).map(drop)

@@ -48,20 +48,12 @@ async fn open(url: &str) -> Result<Locks> {
 
 #[cfg(feature = "file")]
 async fn file(url: &Url<'_>) -> Result<Locks> {
-    use std::path::PathBuf;
     use std::sync::Arc;
 
     use tollgate_core::{BootClock, ErrorKind, Keeper};
     use tollgate_local::FileBackend;
 
-    url.check_params(&[])?;
-    // `file:///var/lock` is what people write who know file URLs from elsewhere.
-    let rest = match url.rest.strip_prefix("//") {
-        Some(path) if path.starts_with('/') => path,
-        Some(_) => return Err(Error::invalid("a file: URL has no host; write file:DIR")),
-        None => url.rest,
-    };
-    let dir = if rest.is_empty() { tollgate_local::default_dir()? } else { PathBuf::from(rest) };
+    let dir = folder(url)?;
     let keeper = Keeper::global()?;
     let clock = Arc::new(BootClock::new(keeper.clone()));
     let opened = keeper.clone().spawn_blocking(move || FileBackend::open(dir, clock, keeper)).await;
@@ -69,4 +61,17 @@ async fn file(url: &Url<'_>) -> Result<Locks> {
         Error::new(ErrorKind::Unexpected, "opening the folder did not come to an end").caused_by(panic)
     })??;
     Locks::new(Arc::new(backend))
+}
+
+/// The folder that a `file:` URL names.
+#[cfg(feature = "file")]
+pub(crate) fn folder(url: &Url<'_>) -> Result<std::path::PathBuf> {
+    url.check_params(&[])?;
+    // `file:///var/lock` is what people write who know file URLs from elsewhere.
+    let rest = match url.rest.strip_prefix("//") {
+        Some(path) if path.starts_with('/') => path,
+        Some(_) => return Err(Error::invalid("a file: URL has no host; write file:DIR")),
+        None => url.rest,
+    };
+    if rest.is_empty() { tollgate_local::default_dir() } else { Ok(rest.into()) }
 }

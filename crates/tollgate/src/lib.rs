@@ -28,14 +28,16 @@
 //! | `memory:`, `memory:NAME` | the tasks of one process | its ttl |
 
 mod connect;
+mod doctor;
 mod url;
 
 pub use connect::connect;
+pub use doctor::doctor;
 pub use tollgate_core::{
-    Age, Capabilities, DEFAULT_TTL, Deadline, Details, Error, ErrorKind, Event, Fault, Fence, Grant,
-    Guarantee, Guarantees, Guard, GuardState, Guards, Happening, Holder, InvalidName, InvalidToken, Lease,
-    LockName, LockRequest, LockState, Locks, LossCause, Mode, Moment, OwnerId, PartyHandle, Release, Result,
-    Revocation, SetRequest, States, Token, Waiter,
+    Age, Capabilities, Checkup, DEFAULT_TTL, Deadline, Details, Error, ErrorKind, Event, Fault, Fence,
+    Finding, Grant, Guarantee, Guarantees, Guard, GuardState, Guards, Happening, Holder, InvalidName,
+    InvalidToken, Lease, LockName, LockRequest, LockState, Locks, LossCause, Mode, Moment, OwnerId,
+    PartyHandle, Release, Result, Revocation, SetRequest, Severity, States, Token, Waiter,
 };
 
 pub use tollgate_core::capabilities;
