@@ -13,6 +13,7 @@ const NEEDED: &[(&str, &str)] = &[
     ("script", "bsdutils"),
     ("ps", "procps"),
     ("bash", "bash"),
+    ("prlimit", "util-linux"),
     ("man", "man-db"),
     ("groff", "groff-base"),
 ];

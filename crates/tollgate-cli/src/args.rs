@@ -1,7 +1,9 @@
 //! What can be written on the command line. Each sub-command's own arguments are with the sub-command.
 
+use std::ffi::OsString;
 use std::time::Duration;
 
+use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 
 use crate::acquire::AcquireArgs;
@@ -46,6 +48,34 @@ pub(crate) enum Command {
     Man(ManArgs),
 }
 
+/// Reads a command line.
+pub(crate) fn parse(words: Vec<OsString>) -> Result<Cli, clap::Error> {
+    match Cli::try_parse_from(&words) {
+        Err(error) if error.kind() == ErrorKind::MissingRequiredArgument => {
+            parse_escaped(&words).unwrap_or(Err(error))
+        }
+        parsed => parsed,
+    }
+}
+
+/// Reads `run [OPTIONS] -- NAME… -- COMMAND…`, as names need it that look like options; `None` if that is not what
+/// it is.
+fn parse_escaped(words: &[OsString]) -> Option<Result<Cli, clap::Error>> {
+    let mut ends = (0..words.len()).filter(|at| words[*at] == "--");
+    let (first, second) = (ends.next()?, ends.next()?);
+    let names = words[first + 1..second].iter().map(|name| name.to_str().map(str::to_owned));
+    let names = names.collect::<Option<Vec<_>>>().filter(|names| !names.is_empty())?;
+    // With a name in their place that looks like none.
+    let plain = words[..first].iter().cloned().chain(["name".into()]).chain(words[second..].iter().cloned());
+    match Cli::try_parse_from(plain) {
+        Ok(Cli { command: Command::Run(run) }) => {
+            Some(Ok(Cli { command: Command::Run(RunArgs { names, ..run }) }))
+        }
+        Ok(_) => None,
+        Err(error) => Some(Err(error)),
+    }
+}
+
 /// Which engine.
 #[derive(Debug, Args)]
 pub(crate) struct UrlArg {
@@ -83,8 +113,30 @@ pub(crate) struct ClaimArgs {
 mod tests {
     use clap::CommandFactory;
 
+    use super::*;
+
     #[test]
     fn the_command_line_is_well_formed() {
-        super::Cli::command().debug_assert();
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn names_that_look_like_options_can_be_written() {
+        let run =
+            |line: &str| match parse(line.split(' ').map(OsString::from).collect()).map(|cli| cli.command) {
+                Ok(Command::Run(run)) => Some((run.names, run.command)),
+                _ => None,
+            };
+        let read = |names: &[&str], command: &[&str]| {
+            let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+            Some((names, command.iter().map(OsString::from).collect::<Vec<_>>()))
+        };
+        assert_eq!(run("tollgate run --try -- -a --b -- c -d"), read(&["-a", "--b"], &["c", "-d"]));
+        assert_eq!(run("tollgate run -- -a -- c -- d"), read(&["-a"], &["c", "--", "d"]));
+        assert_eq!(run("tollgate run a -- c -- d"), read(&["a"], &["c", "--", "d"]));
+        for wrong in ["run -- c", "run -- -- c", "run -a -- c", "run -- -a --", "acquire -- --"] {
+            assert_eq!(run(&format!("tollgate {wrong}")), None, "{wrong}");
+        }
+        assert!(parse(["tollgate", "acquire", "--", "-a"].map(OsString::from).into()).is_ok());
     }
 }

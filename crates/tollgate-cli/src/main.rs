@@ -28,8 +28,7 @@ mod terminal;
 mod ttl;
 mod watch;
 
-use args::{Cli, Command};
-use clap::Parser;
+use args::Command;
 use exit::Exit;
 
 fn main() -> std::process::ExitCode {
@@ -37,7 +36,7 @@ fn main() -> std::process::ExitCode {
     if let Some(exit) = guardian::run_if_asked().or_else(holder::run_if_asked) {
         return exit.into();
     }
-    let cli = Cli::try_parse().unwrap_or_else(|error| {
+    let cli = args::parse(std::env::args_os().collect()).unwrap_or_else(|error| {
         // Help and version are not errors; clap knows where each belongs.
         let code = if error.use_stderr() { Exit::USAGE } else { Exit::OK };
         let _ = error.print();

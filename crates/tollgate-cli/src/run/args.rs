@@ -53,7 +53,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
     pub(crate) kill_after: Duration,
 
-    /// The lock; several names are taken all or nothing, in an order that cannot deadlock.
+    /// The lock; several names are taken all or nothing, in an order that cannot deadlock. Names that start with
+    /// a dash are written behind a -- of their own: tollgate run -- -NAME -- COMMAND.
     #[arg(value_name = "NAME", required = true)]
     pub(crate) names: Vec<String>,
 
