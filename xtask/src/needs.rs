@@ -12,6 +12,10 @@ const NEEDED: &[(&str, &str)] = &[
     ("setsid", "util-linux"),
     ("script", "bsdutils"),
     ("ps", "procps"),
+    ("bash", "bash"),
+    ("prlimit", "util-linux"),
+    ("man", "man-db"),
+    ("groff", "groff-base"),
 ];
 
 /// Installs what is missing, or says what is.

@@ -13,7 +13,7 @@ use crate::exit::Exit;
 use crate::holder::{Heir, Mission};
 use crate::signals::Signals;
 use crate::take::{Taken, Wanted, close, take};
-use crate::{duration, tell};
+use crate::tell;
 
 /// Take a lock for a script, and print the grant that extends and releases it.
 ///
@@ -31,7 +31,7 @@ pub(crate) struct AcquireArgs {
     url: UrlArg,
 
     /// How long the lock is held unless it is extended or released.
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = tollgate::parse_duration)]
     ttl: Duration,
 
     #[command(flatten)]

@@ -1,16 +1,24 @@
 //! What can be written on the command line. Each sub-command's own arguments are with the sub-command.
 
+use std::ffi::OsString;
 use std::time::Duration;
 
+use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 
 use crate::acquire::AcquireArgs;
-use crate::duration;
+use crate::bench::BenchArgs;
+use crate::break_lock::BreakArgs;
+use crate::completions::CompletionsArgs;
+use crate::doctor::DoctorArgs;
 use crate::extend::ExtendArgs;
 use crate::inspect::InspectArgs;
 use crate::ls::LsArgs;
+use crate::man::ManArgs;
 use crate::release::ReleaseArgs;
 use crate::run::RunArgs;
+use crate::ttl::TtlArgs;
+use crate::watch::WatchArgs;
 
 /// Locks that other programs respect: one passes at a time, and every passage is numbered.
 #[derive(Debug, Parser)]
@@ -32,6 +40,41 @@ pub(crate) enum Command {
     Release(ReleaseArgs),
     Ls(LsArgs),
     Inspect(InspectArgs),
+    Watch(WatchArgs),
+    Break(BreakArgs),
+    Doctor(DoctorArgs),
+    Bench(BenchArgs),
+    Ttl(TtlArgs),
+    Completions(CompletionsArgs),
+    Man(ManArgs),
+}
+
+/// Reads a command line.
+pub(crate) fn parse(words: Vec<OsString>) -> Result<Cli, clap::Error> {
+    match Cli::try_parse_from(&words) {
+        Err(error) if error.kind() == ErrorKind::MissingRequiredArgument => {
+            parse_escaped(&words).unwrap_or(Err(error))
+        }
+        parsed => parsed,
+    }
+}
+
+/// Reads `run [OPTIONS] -- NAME… -- COMMAND…`, as names need it that look like options; `None` if that is not what
+/// it is.
+fn parse_escaped(words: &[OsString]) -> Option<Result<Cli, clap::Error>> {
+    let mut ends = (0..words.len()).filter(|at| words[*at] == "--");
+    let (first, second) = (ends.next()?, ends.next()?);
+    let names = words[first + 1..second].iter().map(|name| name.to_str().map(str::to_owned));
+    let names = names.collect::<Option<Vec<_>>>().filter(|names| !names.is_empty())?;
+    // With a name in their place that looks like none.
+    let plain = words[..first].iter().cloned().chain(["name".into()]).chain(words[second..].iter().cloned());
+    match Cli::try_parse_from(plain) {
+        Ok(Cli { command: Command::Run(run) }) => {
+            Some(Ok(Cli { command: Command::Run(RunArgs { names, ..run }) }))
+        }
+        Ok(_) => None,
+        Err(error) => Some(Err(error)),
+    }
 }
 
 /// Which engine.
@@ -47,7 +90,7 @@ pub(crate) struct UrlArg {
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ClaimArgs {
     /// Give up after waiting this long (exit code 75). Without it, waits for ever.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "try_once")]
+    #[arg(long, value_name = "DURATION", value_parser = tollgate::parse_duration, conflicts_with = "try_once")]
     pub(crate) wait: Option<Duration>,
 
     /// Do not wait at all (exit code 75 if the lock is held).
@@ -71,8 +114,30 @@ pub(crate) struct ClaimArgs {
 mod tests {
     use clap::CommandFactory;
 
+    use super::*;
+
     #[test]
     fn the_command_line_is_well_formed() {
-        super::Cli::command().debug_assert();
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn names_that_look_like_options_can_be_written() {
+        let run =
+            |line: &str| match parse(line.split(' ').map(OsString::from).collect()).map(|cli| cli.command) {
+                Ok(Command::Run(run)) => Some((run.names, run.command)),
+                _ => None,
+            };
+        let read = |names: &[&str], command: &[&str]| {
+            let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+            Some((names, command.iter().map(OsString::from).collect::<Vec<_>>()))
+        };
+        assert_eq!(run("tollgate run --try -- -a --b -- c -d"), read(&["-a", "--b"], &["c", "-d"]));
+        assert_eq!(run("tollgate run -- -a -- c -- d"), read(&["-a"], &["c", "--", "d"]));
+        assert_eq!(run("tollgate run a -- c -- d"), read(&["a"], &["c", "--", "d"]));
+        for wrong in ["run -- c", "run -- -- c", "run -a -- c", "run -- -a --", "acquire -- --"] {
+            assert_eq!(run(&format!("tollgate {wrong}")), None, "{wrong}");
+        }
+        assert!(parse(["tollgate", "acquire", "--", "-a"].map(OsString::from).into()).is_ok());
     }
 }

@@ -7,7 +7,6 @@ use clap::Args;
 use tollgate::{Error, ErrorKind, Result};
 use tollgate_bench::{Contender, Contest, Machine, Ours, PlainFile, Report, Workload};
 
-use crate::duration;
 use crate::exit::Exit;
 use crate::tell;
 
@@ -35,7 +34,7 @@ pub(crate) struct BenchArgs {
     rounds: u16,
 
     /// How long a round is.
-    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = tollgate::parse_duration)]
     time: Duration,
 
     /// Stay on these cores, for example 0 or 0,1. A wake from one core to another costs more than many a lock.
@@ -78,7 +77,8 @@ fn measure(args: &BenchArgs) -> Result<Report> {
         let plain = PlainFile::new(&folder).map_err(failed)?;
         contenders.push(Arc::new(plain));
     }
-    let chosen = |workload: &Workload| args.only.is_empty() || args.only.iter().any(|word| word == workload.group());
+    let chosen =
+        |workload: &Workload| args.only.is_empty() || args.only.iter().any(|word| word == workload.group());
     let workloads = Workload::ALL.iter().copied().filter(chosen).collect();
     let contest = Contest::new(contenders, machine);
     contest.workloads(workloads).rounds(args.rounds.into()).time(args.time).run().map_err(failed)

@@ -10,7 +10,7 @@ use crate::args::UrlArg;
 use crate::connect::connect;
 use crate::exit::Exit;
 use crate::grant_arg::GrantArg;
-use crate::{duration, holder};
+use crate::holder;
 
 /// Hold a lock that tollgate acquire took until --ttl from now, and print the new grant.
 ///
@@ -23,7 +23,7 @@ pub(crate) struct ExtendArgs {
     url: UrlArg,
 
     /// How long from now; as long as the grant says, if it is left out.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", value_parser = tollgate::parse_duration)]
     ttl: Option<Duration>,
 
     #[command(flatten)]
@@ -33,7 +33,7 @@ pub(crate) struct ExtendArgs {
 const EXAMPLES: &str = "\
 Examples:
   tollgate acquire x --ttl 60s | tollgate extend --ttl 5m | tollgate release
-  G=$(tollgate acquire x) && G=$(tollgate extend <<<\"$G\") && tollgate release \"$G\"";
+  G=$(tollgate acquire x) && tollgate extend \"$G\" | tollgate release";
 
 pub(crate) async fn run(args: ExtendArgs) -> Result<Exit> {
     let grant = args.grant.read()?;

@@ -2,9 +2,12 @@
 
 mod acquire;
 mod args;
+mod bench;
+mod break_lock;
 mod clock;
+mod completions;
 mod connect;
-mod duration;
+mod doctor;
 mod exit;
 mod extend;
 mod grant_arg;
@@ -13,6 +16,7 @@ mod holder;
 mod inspect;
 mod keeping;
 mod ls;
+mod man;
 mod release;
 mod run;
 mod show;
@@ -21,9 +25,10 @@ mod sys;
 mod take;
 mod tell;
 mod terminal;
+mod ttl;
+mod watch;
 
-use args::{Cli, Command};
-use clap::Parser;
+use args::Command;
 use exit::Exit;
 
 fn main() -> std::process::ExitCode {
@@ -31,7 +36,7 @@ fn main() -> std::process::ExitCode {
     if let Some(exit) = guardian::run_if_asked().or_else(holder::run_if_asked) {
         return exit.into();
     }
-    let cli = Cli::try_parse().unwrap_or_else(|error| {
+    let cli = args::parse(std::env::args_os().collect()).unwrap_or_else(|error| {
         // Help and version are not errors; clap knows where each belongs.
         let code = if error.use_stderr() { Exit::USAGE } else { Exit::OK };
         let _ = error.print();
@@ -52,6 +57,13 @@ fn main() -> std::process::ExitCode {
             Command::Release(args) => release::run(args).await,
             Command::Ls(args) => ls::run(args).await,
             Command::Inspect(args) => inspect::run(args).await,
+            Command::Watch(args) => watch::run(args).await,
+            Command::Break(args) => break_lock::run(args).await,
+            Command::Doctor(args) => doctor::run(args).await,
+            Command::Bench(args) => bench::run(args).await,
+            Command::Ttl(args) => ttl::run(&args),
+            Command::Completions(args) => completions::run(&args),
+            Command::Man(args) => man::run(&args),
         }
     });
     outcome.unwrap_or_else(|error| exit::report(&error)).into()

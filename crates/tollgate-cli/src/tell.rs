@@ -25,6 +25,23 @@ pub(crate) fn note_on_terminal(text: &str) {
     }
 }
 
+/// A question for a person at the terminal.
+pub(crate) fn ask(text: &str) {
+    say(text);
+}
+
+/// Writes a line to stdout at once; `false` when nobody reads any more.
+pub(crate) fn line(text: &str) -> Result<bool> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(format!("{text}\n").as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == IoErrorKind::BrokenPipe => Ok(false),
+        Err(error) => {
+            Err(Error::new(ErrorKind::Unavailable, "the answer cannot be written").caused_by(error))
+        }
+    }
+}
+
 /// In one piece, so that processes that share a log do not garble it. If nobody can be told, the work goes on.
 fn say(text: &str) {
     let choice = anstream::AutoStream::choice(&std::io::stderr());
@@ -41,13 +58,15 @@ pub(crate) fn deliver(text: &str) -> Result<()> {
     })
 }
 
+/// As [`answer`], coloured only on a terminal.
+pub(crate) fn answer_in_colour(text: &str) -> Result<()> {
+    if anstream::AutoStream::choice(&std::io::stdout()) == anstream::ColorChoice::Never {
+        return answer(&anstream::adapter::strip_str(text).to_string());
+    }
+    answer(text)
+}
+
 /// Writes an answer to stdout. A reader that has gone away has read enough.
 pub(crate) fn answer(text: &str) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != IoErrorKind::BrokenPipe => {
-            Err(Error::new(ErrorKind::Unavailable, "the answer cannot be written").caused_by(error))
-        }
-        _ => Ok(()),
-    }
+    line(text.strip_suffix('\n').unwrap_or(text)).map(drop)
 }

@@ -194,3 +194,31 @@ fn too_few_descriptors() {
     assert!([0, 69, 70].contains(&code), "{code}: {}", text(&output.stderr));
     assert_eq!(sandbox.path("ran").exists(), code == 0);
 }
+
+#[test]
+fn too_few_threads() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let binary = sandbox.path("tollgate");
+    std::fs::copy(env!("CARGO_BIN_EXE_tollgate"), &binary).unwrap();
+    std::fs::set_permissions(sandbox.path(""), std::fs::Permissions::from_mode(0o777)).unwrap();
+    // A user of whom there are no other processes: the limit counts them all.
+    let user = 1_000_000_000 + std::process::id();
+    let mut codes = Vec::new();
+    for limit in 1..=8 {
+        let mut command = Command::new("setpriv");
+        command.args([&format!("--reuid={user}"), "--regid=65534", "--clear-groups"]);
+        command.args(["prlimit", &format!("--nproc={limit}")]).arg(&binary);
+        command.args(["run", "--url", &sandbox.url(), "x", "--", "touch", "ran"]);
+        let output = command.current_dir(sandbox.path("")).output().unwrap();
+        let code = output.status.code().unwrap();
+        // 126: the lock was there, but no process for the command.
+        assert!([0, 69, 126].contains(&code), "{limit}: {code}: {}", text(&output.stderr));
+        assert_eq!(sandbox.path("ran").exists(), code == 0);
+        let _ = std::fs::remove_file(sandbox.path("ran"));
+        codes.push(code);
+    }
+    assert!(codes.first() == Some(&69) && codes.last() == Some(&0), "{codes:?}");
+}

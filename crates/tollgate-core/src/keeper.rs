@@ -4,13 +4,14 @@
 //! executor loses no lock, and a guard can be dropped where there is no runtime at all.
 
 use std::future::Future;
-use std::sync::Arc;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Duration;
 
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -67,10 +68,25 @@ impl Keeper {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (jumped, jumps) = watch::channel(0);
         let handle = runtime.handle().clone();
-        std::thread::Builder::new()
-            .name("tollgate-keeper".to_owned())
-            .spawn(move || runtime.block_on(watch_for_jumps(jumped)))?;
-        Ok(Self { inner: Arc::new(Inner { runtime: handle, jumps }) })
+        let (hand_over, take_over) = mpsc::channel::<Runtime>();
+        let serve = move || {
+            if let Ok(runtime) = take_over.recv() {
+                runtime.block_on(watch_for_jumps(jumped));
+            }
+        };
+        let thread = std::thread::Builder::new().name("tollgate-keeper".to_owned()).spawn(serve);
+        match thread.and_then(|_| start_worker(&handle)) {
+            Ok(()) => {
+                // The thread waits for it.
+                let _ = hand_over.send(runtime);
+                Ok(Self { inner: Arc::new(Inner { runtime: handle, jumps }) })
+            }
+            Err(error) => {
+                // To drop it would block, and a caller's own runtime forbids that.
+                runtime.shutdown_background();
+                Err(error)
+            }
+        }
     }
 
     /// Runs `future` on the keeper's thread.
@@ -120,4 +136,13 @@ impl Keeper {
     pub(crate) fn jumps(&self) -> watch::Receiver<u64> {
         self.inner.jumps.clone()
     }
+}
+
+/// Starts the first thread for work that may block: where none can be had, tokio panics instead of saying so.
+fn start_worker(runtime: &Handle) -> std::io::Result<()> {
+    let spare = std::thread::Builder::new().spawn(|| ())?;
+    // It does nothing, so nothing can have gone wrong in it.
+    let _ = spare.join();
+    let started = std::panic::catch_unwind(AssertUnwindSafe(|| drop(runtime.spawn_blocking(|| ()))));
+    started.map_err(|_| std::io::Error::from(std::io::ErrorKind::WouldBlock))
 }

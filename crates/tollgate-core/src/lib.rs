@@ -7,6 +7,7 @@
 mod agenda;
 pub mod backend;
 pub mod capabilities;
+mod checkup;
 mod claim;
 mod client;
 mod clock;
@@ -36,6 +37,7 @@ pub use backend::{
     Attempt, Backend, BoxFuture, BoxStream, Contention, Extension, LossCause, Note, Release, Revocation,
 };
 pub use capabilities::Capabilities;
+pub use checkup::{Checkup, Finding, Severity};
 pub use claim::{Claim, Details};
 pub use client::Locks;
 pub use clock::{BootClock, Clock};

@@ -310,7 +310,7 @@ impl Drop for FileBackend {
 }
 
 /// Whether a file has the name of a lock's file. Others are not ours to look at, let alone to remove.
-fn is_lock_file(name: &std::ffi::OsStr) -> bool {
+pub(crate) fn is_lock_file(name: &std::ffi::OsStr) -> bool {
     let name = name.as_encoded_bytes();
     name.len() == 64 && name.iter().all(u8::is_ascii_hexdigit)
 }

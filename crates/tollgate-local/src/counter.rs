@@ -198,6 +198,20 @@ impl Counters {
         Ok(())
     }
 
+    /// How many slots cannot be read, although each shard has one that can. Changes nothing.
+    pub(crate) fn torn_slots(&self) -> Result<usize> {
+        let mut torn = 0;
+        for shard in 0..=u8::MAX {
+            // Only under the lock: a slot that is being written looks torn.
+            if self.slots(shard)?.contains(&None) {
+                let _locked = self.lock(shard)?;
+                self.read(shard)?;
+                torn += self.slots(shard)?.iter().filter(|slot| slot.is_none()).count();
+            }
+        }
+        Ok(torn)
+    }
+
     /// Waits until nobody else works on `shard`.
     fn lock(&self, shard: u8) -> Result<Locked<'_>> {
         let thread = self.threads[usize::from(shard)].lock().unwrap_or_else(PoisonError::into_inner);
@@ -212,13 +226,7 @@ impl Counters {
         if sys::identity_at(&self.path).map_err(Trouble::at(&self.path))? != Some(self.identity) {
             return Err(Trouble::counter(&self.path, "it was removed or replaced while in use"));
         }
-        let mut bytes = [0; PAGE + SLOT_BYTES];
-        self.file.read_exact_at(&mut bytes, offset(shard, 0)).map_err(|error| match error.kind() {
-            std::io::ErrorKind::UnexpectedEof => Trouble::counter(&self.path, "it was cut off"),
-            _ => Trouble::at(&self.path)(error),
-        })?;
-        let slots = [decode(shard, 0, &bytes[..SLOT_BYTES]), decode(shard, 1, &bytes[PAGE..])];
-        match slots {
+        match self.slots(shard)? {
             [Some(a), Some(b)] if a > b => Ok(Shard { value: a, slot: 1 }),
             [Some(_), Some(b)] => Ok(Shard { value: b, slot: 0 }),
             // The torn slot was written last, so it held the end of a block, which may have been used.
@@ -228,6 +236,16 @@ impl Counters {
                 Err(Trouble::counter(&self.path, format!("both slots of shard {shard} are unreadable")))
             }
         }
+    }
+
+    /// What both slots of `shard` say; `None` for one that cannot be read.
+    fn slots(&self, shard: u8) -> Result<[Option<u64>; 2]> {
+        let mut bytes = [0; PAGE + SLOT_BYTES];
+        self.file.read_exact_at(&mut bytes, offset(shard, 0)).map_err(|error| match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => Trouble::counter(&self.path, "it was cut off"),
+            _ => Trouble::at(&self.path)(error),
+        })?;
+        Ok([decode(shard, 0, &bytes[..SLOT_BYTES]), decode(shard, 1, &bytes[PAGE..])])
     }
 
     fn write(&self, shard: u8, slot: usize, value: u64) -> Result<()> {

@@ -15,7 +15,7 @@ use crate::error::{Result, Trouble};
 use crate::sys;
 
 /// What the version file says.
-const LAYOUT: &str = "tollgate file layout 1\n";
+pub(crate) const LAYOUT: &str = "tollgate file layout 1\n";
 /// Setting up a folder takes milliseconds. Longer means that somebody is stopped.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -111,7 +111,7 @@ pub fn default_dir() -> tollgate_core::Result<PathBuf> {
         })
 }
 
-fn is_initialised(dir: &Path) -> Result<bool> {
+pub(crate) fn is_initialised(dir: &Path) -> Result<bool> {
     let path = dir.join("version");
     match fs::read(&path) {
         Ok(found) if found == LAYOUT.as_bytes() => Ok(true),
@@ -194,6 +194,15 @@ fn sync_dir(dir: &Path) -> Result<()> {
 
 /// Refuses file systems whose locks other machines, or the program behind the file system, may not see.
 fn refuse_network(dir: &Path) -> Result<()> {
+    let kind = sys::file_system(dir).map_err(Trouble::at(dir))?;
+    match network_file_system(kind) {
+        Some(file_system) => Err(Trouble::Network { path: dir.to_owned(), file_system }),
+        None => Ok(()),
+    }
+}
+
+/// The name of a file system with this magic number, if it is one that [`refuse_network`] refuses.
+pub(crate) fn network_file_system(kind: u32) -> Option<&'static str> {
     const NETWORK: [(u32, &str); 23] = [
         (0x6969, "NFS"),
         (0x517b, "SMB"),
@@ -219,11 +228,7 @@ fn refuse_network(dir: &Path) -> Result<()> {
         (0xbacb_acbc, "a VMware shared folder"),
         (0x7c7c_6673, "PRL"),
     ];
-    let kind = sys::file_system(dir).map_err(Trouble::at(dir))?;
-    match NETWORK.iter().find(|(number, _)| *number == kind) {
-        Some((_, file_system)) => Err(Trouble::Network { path: dir.to_owned(), file_system }),
-        None => Ok(()),
-    }
+    NETWORK.iter().find(|(number, _)| *number == kind).map(|(_, name)| *name)
 }
 
 #[cfg(test)]

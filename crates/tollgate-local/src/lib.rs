@@ -24,6 +24,7 @@
 mod backend;
 mod capabilities;
 mod counter;
+mod doctor;
 mod error;
 mod folder;
 mod gated;
@@ -40,4 +41,5 @@ mod view;
 mod waiter;
 
 pub use backend::FileBackend;
+pub use doctor::examine;
 pub use folder::default_dir;

@@ -244,6 +244,35 @@ pub(crate) fn file_system(path: &Path) -> io::Result<u32> {
     Ok((kind as u64 & 0xffff_ffff) as u32)
 }
 
+/// What there is room for on a file system.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Room {
+    pub(crate) read_only: bool,
+    pub(crate) bytes: u64,
+    /// What is free for those who are not root.
+    pub(crate) free_bytes: u64,
+    /// How many files it can have; zero if it does not count them.
+    pub(crate) files: u64,
+    pub(crate) free_files: u64,
+}
+
+/// The room on the file system `path` is on.
+pub(crate) fn room(path: &Path) -> io::Result<Room> {
+    let path = c_path(path)?;
+    let mut answer = MaybeUninit::<libc::statvfs>::zeroed();
+    // SAFETY: the path ends with a zero byte and `answer` is valid for writing.
+    check(unsafe { libc::statvfs(path.as_ptr(), answer.as_mut_ptr()) })?;
+    // SAFETY: zeroed, and filled in by the call; plain integers.
+    let answer = unsafe { answer.assume_init() };
+    Ok(Room {
+        read_only: answer.f_flag & libc::ST_RDONLY != 0,
+        bytes: answer.f_blocks.saturating_mul(answer.f_frsize),
+        free_bytes: answer.f_bavail.saturating_mul(answer.f_frsize),
+        files: answer.f_files,
+        free_files: answer.f_ffree,
+    })
+}
+
 /// Whether this process may make and remove files in the folder `path`.
 pub(crate) fn check_writable(path: &Path) -> io::Result<()> {
     let path = c_path(path)?;

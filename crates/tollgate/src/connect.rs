@@ -77,19 +77,10 @@ async fn backend(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
 
 #[cfg(feature = "file")]
 async fn file(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
-    use std::path::PathBuf;
-
     use tollgate_core::ErrorKind;
     use tollgate_local::FileBackend;
 
-    url.check_params(&[])?;
-    // `file:///var/lock` is what people write who know file URLs from elsewhere.
-    let rest = match url.rest.strip_prefix("//") {
-        Some(path) if path.starts_with('/') => path,
-        Some(_) => return Err(Error::invalid("a file: URL has no host; write file:DIR")),
-        None => url.rest,
-    };
-    let dir = if rest.is_empty() { tollgate_local::default_dir()? } else { PathBuf::from(rest) };
+    let dir = folder(url)?;
     let keeper = Keeper::global()?;
     let clock = Arc::new(BootClock::new(keeper.clone()));
     let opened = keeper.clone().spawn_blocking(move || FileBackend::open(dir, clock, keeper)).await;
@@ -97,4 +88,17 @@ async fn file(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
         Error::new(ErrorKind::Unexpected, "opening the folder did not come to an end").caused_by(panic)
     })??;
     Ok(Arc::new(backend))
+}
+
+/// The folder that a `file:` URL names.
+#[cfg(feature = "file")]
+pub(crate) fn folder(url: &Url<'_>) -> Result<std::path::PathBuf> {
+    url.check_params(&[])?;
+    // `file:///var/lock` is what people write who know file URLs from elsewhere.
+    let rest = match url.rest.strip_prefix("//") {
+        Some(path) if path.starts_with('/') => path,
+        Some(_) => return Err(Error::invalid("a file: URL has no host; write file:DIR")),
+        None => url.rest,
+    };
+    if rest.is_empty() { tollgate_local::default_dir() } else { Ok(rest.into()) }
 }

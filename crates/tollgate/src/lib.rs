@@ -29,14 +29,16 @@
 
 pub mod blocking;
 mod connect;
+mod doctor;
 mod url;
 
 pub use connect::connect;
+pub use doctor::doctor;
 pub use tollgate_core::{
-    Age, Capabilities, DEFAULT_TTL, Deadline, Details, Error, ErrorKind, Event, Fault, Fence, Grant,
-    Guarantee, Guarantees, Guard, GuardState, Guards, Happening, Holder, InvalidName, InvalidToken, Lease,
-    LockName, LockRequest, LockState, Locks, LossCause, Mark, Mode, Moment, OwnerId, PartyHandle, Release,
-    Result, Revocation, SetRequest, States, Token, Waiter, parse_duration,
+    Age, Capabilities, Checkup, DEFAULT_TTL, Deadline, Details, Error, ErrorKind, Event, Fault, Fence,
+    Finding, Grant, Guarantee, Guarantees, Guard, GuardState, Guards, Happening, Holder, InvalidName,
+    InvalidToken, Lease, LockName, LockRequest, LockState, Locks, LossCause, Mark, Mode, Moment, OwnerId,
+    PartyHandle, Release, Result, Revocation, SetRequest, Severity, States, Token, Waiter, parse_duration,
 };
 
 pub use tollgate_core::capabilities;

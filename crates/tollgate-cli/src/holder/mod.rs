@@ -16,8 +16,10 @@ mod channel;
 mod rendezvous;
 mod serve;
 mod start;
+mod survey;
 
 pub(crate) use ask::{extend, release};
 pub(crate) use rendezvous::path_in;
 pub(crate) use serve::run_if_asked;
 pub(crate) use start::{Heir, Mission};
+pub(crate) use survey::survey;

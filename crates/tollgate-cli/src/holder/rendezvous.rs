@@ -28,19 +28,25 @@ pub(crate) fn path_in(grant: &Grant) -> Option<PathBuf> {
 pub(super) fn new_path() -> Result<PathBuf> {
     // Of all processes only this one uses its number, and it does so at this moment once.
     let name = format!("{}-{:x}.sock", std::process::id(), now().as_nanos());
-    let user = rustix::process::geteuid().as_raw();
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    if let Some(runtime) = runtime.filter(|runtime| runtime.is_absolute() && is_private(runtime).is_ok()) {
-        let path = runtime.join("tollgate").join(&name);
-        if is_usable(&path).is_ok() {
-            return Ok(path);
+    let mut what = String::new();
+    for folder in folders() {
+        let path = folder.join(&name);
+        match is_usable(&path) {
+            Ok(()) => return Ok(path),
+            Err(wrong) => what = wrong,
         }
     }
-    let path = PathBuf::from(format!("/tmp/tollgate-{user}")).join(name);
-    is_usable(&path).map(|()| path).map_err(|what| {
-        let message = format!("{what}; make it so, or set XDG_RUNTIME_DIR to a folder that is yours alone");
-        Error::new(ErrorKind::Config, message).during("find a place for the holder's socket")
-    })
+    let message = format!("{what}; make it so, or set XDG_RUNTIME_DIR to a folder that is yours alone");
+    Err(Error::new(ErrorKind::Config, message).during("find a place for the holder's socket"))
+}
+
+/// Where this user's sockets may be, the best place first.
+pub(super) fn folders() -> Vec<PathBuf> {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let runtime = runtime.filter(|runtime| runtime.is_absolute() && is_private(runtime).is_ok());
+    let user = rustix::process::geteuid().as_raw();
+    let shared = PathBuf::from(format!("/tmp/tollgate-{user}"));
+    runtime.map(|runtime| runtime.join("tollgate")).into_iter().chain([shared]).collect()
 }
 
 /// Makes the folder of `path` if it is not there, and says what is wrong with it.

@@ -6,7 +6,6 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use crate::args::{ClaimArgs, UrlArg};
-use crate::duration;
 
 /// Run a command while holding a lock, and release it when the command is done.
 ///
@@ -27,21 +26,21 @@ pub(crate) struct RunArgs {
 
     /// How long the lock outlives a holder that vanishes, on engines where locks expire. Renewed every third
     /// of it.
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = tollgate::parse_duration)]
     pub(crate) ttl: Duration,
 
     #[command(flatten)]
     pub(crate) claim: ClaimArgs,
 
     /// End the command after holding the lock this long (exit code 76).
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", value_parser = tollgate::parse_duration)]
     pub(crate) max_hold: Option<Duration>,
 
     /// Keep the lock until this long after it was granted, even if the command is done earlier. tollgate itself
     /// returns at once; on file: a small process stays behind and holds the lock. A lost lock is not kept, nor
     /// that of a command that could not be started; and on file: killing tollgate with SIGKILL while the command
     /// runs frees it at once.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", value_parser = tollgate::parse_duration)]
     pub(crate) at_least: Option<Duration>,
 
     /// What to do with the command when the lock is about to be lost: SIGTERM and then SIGKILL by the
@@ -50,10 +49,11 @@ pub(crate) struct RunArgs {
     pub(crate) on_lost: OnLost,
 
     /// Kill the command if it has not ended this long after a SIGTERM that was sent to tollgate.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = tollgate::parse_duration)]
     pub(crate) kill_after: Duration,
 
-    /// The lock; several names are taken all or nothing, in an order that cannot deadlock.
+    /// The lock; several names are taken all or nothing, in an order that cannot deadlock. Names that start with
+    /// a dash are written behind a -- of their own: tollgate run -- -NAME -- COMMAND.
     #[arg(value_name = "NAME", required = true)]
     pub(crate) names: Vec<String>,
 

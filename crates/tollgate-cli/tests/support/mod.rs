@@ -60,7 +60,7 @@ impl Sandbox {
         let binaries = Path::new(env!("CARGO_BIN_EXE_tollgate")).parent().unwrap();
         let path = std::env::var("PATH").unwrap_or_default();
         command.env("PATH", format!("{}:{path}", binaries.display()));
-        command.env("XDG_RUNTIME_DIR", self.path("run"));
+        command.env("XDG_RUNTIME_DIR", self.path("run")).env("HOME", self.folder.path());
         command.env("TOLLGATE_URL", self.url()).current_dir(self.folder.path());
         command.stdin(Stdio::null());
     }

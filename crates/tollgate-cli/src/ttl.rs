@@ -1,0 +1,173 @@
+//! `tollgate ttl`: how long a ttl should be.
+
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+use tollgate::{DEFAULT_TTL, Error, Result};
+
+use crate::exit::Exit;
+use crate::tell;
+
+/// Work out how long a ttl should be.
+///
+/// Computes both formulas that people use, says what each means and when to take which, and what to pass to tollgate.
+/// It asks no engine.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct TtlArgs {
+    /// How long the work takes that the lock protects.
+    #[arg(long, value_name = "DURATION", value_parser = tollgate::parse_duration)]
+    op: Duration,
+
+    /// How long a request to the engine takes at worst, there and back.
+    #[arg(long, value_name = "DURATION", default_value = "100ms", value_parser = tollgate::parse_duration)]
+    latency: Duration,
+
+    /// How far clocks drift apart while the lock is held.
+    #[arg(long, value_name = "DURATION", default_value = "50ms", value_parser = tollgate::parse_duration)]
+    drift: Duration,
+
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  tollgate ttl --op 5s --latency 100ms --drift 50ms
+  tollgate ttl --op 2h --json";
+
+pub(crate) fn run(args: &TtlArgs) -> Result<Exit> {
+    let advice = Advice::new(args.op, args.latency, args.drift)
+        .ok_or_else(|| Error::invalid("these durations are too long to compute with"))?;
+    let text = if args.json { format!("{}\n", advice.json()) } else { advice.text(args) };
+    tell::answer(&text)?;
+    Ok(Exit::OK)
+}
+
+/// What comes out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Advice {
+    /// 2 × (work + latency + drift).
+    twice_all: Duration,
+    /// 3 × work + latency.
+    thrice_work: Duration,
+    /// For a lock that nobody renews.
+    unrenewed: Duration,
+    /// For a lock that is renewed.
+    renewed: Duration,
+}
+
+impl Advice {
+    /// A renewal is given up after a sixth of the ttl, and must have come back by then.
+    const RENEWALS: u32 = 6;
+
+    fn new(work: Duration, latency: Duration, drift: Duration) -> Option<Self> {
+        let twice_all = work.checked_add(latency)?.checked_add(drift)?.checked_mul(2)?;
+        let thrice_work = work.checked_mul(3)?.checked_add(latency)?;
+        let unrenewed = whole_seconds(twice_all.max(thrice_work))?;
+        let least = whole_seconds(latency.checked_add(drift)?.checked_mul(Self::RENEWALS)?)?;
+        // Renewed, it need not outlast the work: a longer one only keeps others out longer after a crash.
+        let renewed = unrenewed.min(DEFAULT_TTL).max(least);
+        Some(Self { twice_all, thrice_work, unrenewed, renewed })
+    }
+
+    fn json(&self) -> serde_json::Value {
+        json!({
+            "twice_everything_ms": millis(self.twice_all),
+            "thrice_the_work_ms": millis(self.thrice_work),
+            "renewed_ttl_ms": millis(self.renewed),
+            "unrenewed_ttl_ms": millis(self.unrenewed),
+        })
+    }
+
+    fn text(&self, args: &TtlArgs) -> String {
+        let [work, latency, drift] = [args.op, args.latency, args.drift].map(exact);
+        let [twice, thrice, renewed, unrenewed, pause] =
+            [self.twice_all, self.thrice_work, self.renewed, self.unrenewed, survived(self.renewed)]
+                .map(exact);
+        format!(
+            "\
+2 x (work + latency + drift) = 2 x ({work} + {latency} + {drift}) = {twice}
+  Twice what it takes when all goes well; the other half is for pauses. Take it when you
+  know how long the work takes, and clocks or the network are what may surprise you.
+
+3 x work + latency = 3 x {work} + {latency} = {thrice}
+  The work may take three times as long as you think. Take it when the work's time varies.
+  It knows nothing of clocks: for short work on a slow network the first is longer.
+
+Both are for a lock that nobody renews, as tollgate acquire takes it. The longer one is the
+safer one:
+
+  tollgate acquire --ttl {unrenewed}
+
+tollgate run, and the library, renew a lock every third of its ttl. Then the ttl has nothing
+to do with how long the work takes. It is how long others wait after a holder's machine
+crashed, and it bounds the longest pause a holder survives ({pause} at least, here):
+
+  tollgate run --ttl {renewed}
+
+No ttl is safe against a pause that is longer: only a resource that checks tokens is.
+On file: nothing expires, and a dead holder's lock is free at once, whatever the ttl.
+"
+        )
+    }
+}
+
+/// Renewed a third of the ttl ago, it is believed in for almost two thirds more.
+fn survived(ttl: Duration) -> Duration {
+    let pause = ttl * 3 / 5;
+    if pause.as_secs() > 1 { Duration::from_secs(pause.as_secs()) } else { pause }
+}
+
+/// Rounded up; at least one.
+fn whole_seconds(duration: Duration) -> Option<Duration> {
+    let up = u64::from(duration.subsec_nanos() > 0);
+    duration.as_secs().checked_add(up).map(|seconds| Duration::from_secs(seconds.max(1)))
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A duration as it can be passed back to tollgate, to the millisecond.
+fn exact(duration: Duration) -> String {
+    let (seconds, millis) = (duration.as_secs(), duration.subsec_millis());
+    let units =
+        [(seconds / 3600, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s"), (u64::from(millis), "ms")];
+    let text: String =
+        units.iter().filter(|(count, _)| *count > 0).map(|(count, unit)| format!("{count}{unit}")).collect();
+    if text.is_empty() { "0s".to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn both_formulas_are_what_people_know_them_to_be() {
+        let advice = Advice::new(MS * 5000, MS * 100, MS * 50).unwrap();
+        assert_eq!(advice.twice_all, MS * 10_300);
+        assert_eq!(advice.thrice_work, MS * 15_100);
+        assert_eq!((advice.unrenewed, advice.renewed), (MS * 16_000, MS * 16_000));
+    }
+
+    #[test]
+    fn a_renewed_lock_need_not_outlast_the_work_but_a_renewal() {
+        let long = Advice::new(Duration::from_secs(7200), MS * 100, MS * 50).unwrap();
+        assert_eq!((long.unrenewed, long.renewed), (Duration::from_secs(21_601), DEFAULT_TTL));
+        let slow = Advice::new(MS * 10, Duration::from_secs(10), MS * 50).unwrap();
+        assert_eq!(slow.renewed, Duration::from_secs(61));
+        assert_eq!(Advice::new(Duration::MAX, MS, MS), None);
+    }
+
+    #[test]
+    fn what_is_advised_can_be_passed_back() {
+        for duration in [MS, MS * 61_000, Duration::from_secs(3_723), MS * 3_600_001, Duration::ZERO] {
+            assert_eq!(tollgate::parse_duration(&exact(duration)), Ok(duration));
+        }
+    }
+}
