@@ -46,3 +46,8 @@ pub use tollgate_core::guarantees;
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// Compiles and runs what docs/concepts.md shows.
+#[cfg(all(doctest, feature = "file", feature = "memory"))]
+#[doc = include_str!("../../../docs/concepts.md")]
+struct Concepts;
