@@ -51,3 +51,8 @@ struct Readme;
 #[cfg(all(doctest, feature = "file", feature = "memory"))]
 #[doc = include_str!("../../../docs/concepts.md")]
 struct Concepts;
+
+/// Compiles and runs what docs/backends/file.md shows.
+#[cfg(all(doctest, feature = "file", feature = "memory"))]
+#[doc = include_str!("../../../docs/backends/file.md")]
+struct FilePage;
