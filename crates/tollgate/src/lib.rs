@@ -56,3 +56,8 @@ struct Concepts;
 #[cfg(all(doctest, feature = "file", feature = "memory"))]
 #[doc = include_str!("../../../docs/backends/file.md")]
 struct FilePage;
+
+/// Compiles and runs what docs/backends/memory.md shows.
+#[cfg(all(doctest, feature = "file", feature = "memory"))]
+#[doc = include_str!("../../../docs/backends/memory.md")]
+struct MemoryPage;
