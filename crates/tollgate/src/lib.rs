@@ -61,3 +61,8 @@ struct FilePage;
 #[cfg(all(doctest, feature = "file", feature = "memory"))]
 #[doc = include_str!("../../../docs/backends/memory.md")]
 struct MemoryPage;
+
+/// Compiles and runs what docs/watching.md shows.
+#[cfg(all(doctest, feature = "file", feature = "memory"))]
+#[doc = include_str!("../../../docs/watching.md")]
+struct Watching;
