@@ -66,3 +66,13 @@ struct MemoryPage;
 #[cfg(all(doctest, feature = "file", feature = "memory"))]
 #[doc = include_str!("../../../docs/watching.md")]
 struct Watching;
+
+/// Compiles and runs what docs/scripts.md shows.
+#[cfg(all(doctest, feature = "file", feature = "memory"))]
+#[doc = include_str!("../../../docs/scripts.md")]
+struct Scripts;
+
+/// Compiles and runs what docs/README.md shows.
+#[cfg(all(doctest, feature = "file", feature = "memory"))]
+#[doc = include_str!("../../../docs/README.md")]
+struct Index;
