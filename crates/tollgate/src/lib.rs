@@ -48,3 +48,33 @@ pub use tollgate_core::guarantees;
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// Compiles and runs what docs/concepts.md shows.
+#[cfg(all(doctest, feature = "file", feature = "memory"))]
+#[doc = include_str!("../../../docs/concepts.md")]
+struct Concepts;
+
+/// Compiles and runs what docs/backends/file.md shows.
+#[cfg(all(doctest, feature = "file", feature = "memory"))]
+#[doc = include_str!("../../../docs/backends/file.md")]
+struct FilePage;
+
+/// Compiles and runs what docs/backends/memory.md shows.
+#[cfg(all(doctest, feature = "file", feature = "memory"))]
+#[doc = include_str!("../../../docs/backends/memory.md")]
+struct MemoryPage;
+
+/// Compiles and runs what docs/watching.md shows.
+#[cfg(all(doctest, feature = "file", feature = "memory"))]
+#[doc = include_str!("../../../docs/watching.md")]
+struct Watching;
+
+/// Compiles and runs what docs/scripts.md shows.
+#[cfg(all(doctest, feature = "file", feature = "memory"))]
+#[doc = include_str!("../../../docs/scripts.md")]
+struct Scripts;
+
+/// Compiles and runs what docs/README.md shows.
+#[cfg(all(doctest, feature = "file", feature = "memory"))]
+#[doc = include_str!("../../../docs/README.md")]
+struct Index;
