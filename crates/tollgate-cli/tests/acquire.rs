@@ -95,7 +95,7 @@ fn a_grant_says_what_is_true() {
 #[test]
 fn when_the_ttl_is_over_the_lock_is_free_and_nothing_runs() {
     let sandbox = Sandbox::new();
-    let (grant, holder) = acquire(&sandbox, "300ms");
+    let (grant, holder) = acquire(&sandbox, "2s");
     until_dead(&holder);
     assert!(boottime() >= deadline(&grant), "it was held until its deadline");
     assert!(is_free(&sandbox, "x"));
@@ -107,7 +107,7 @@ fn when_the_ttl_is_over_the_lock_is_free_and_nothing_runs() {
 #[test]
 fn an_extended_lock_outlives_its_first_ttl() {
     let sandbox = Sandbox::new();
-    let (first, holder) = acquire(&sandbox, "1s");
+    let (first, holder) = acquire(&sandbox, "3s");
     let output = sandbox.output(&["extend", "--ttl", "60s", &first]);
     assert_eq!(code(&output), 0, "{}", text(&output.stderr));
     let second = text(&output.stdout);
@@ -182,7 +182,7 @@ fn a_stopped_holder_is_unavailable_and_named() {
 #[test]
 fn a_holder_that_slept_through_its_deadline_extends_nothing() {
     let sandbox = Sandbox::new();
-    let (grant, holder) = acquire(&sandbox, "500ms");
+    let (grant, holder) = acquire(&sandbox, "2s");
     signal(&holder, Signal::STOP);
     eventually("the deadline has passed", || (boottime() > deadline(&grant)).then_some(()));
     let asks = sandbox.tollgate(&["extend", "--ttl", "60s", &grant]).stdout(Stdio::piped()).spawn().unwrap();
