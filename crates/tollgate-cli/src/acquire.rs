@@ -23,7 +23,7 @@ use crate::tell;
 /// lock.
 ///
 /// On file: a small process stays behind and holds the lock until then. A tollgate run around the script waits for
-/// it, as for everything its command starts.
+/// it, as for everything its command starts; a systemd unit ends it with the script, unless it has KillMode=process.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct AcquireArgs {

@@ -98,13 +98,23 @@ fn permissions_that_do_not_fit_are_found() {
     chmod(&folder, 0o1777);
     chmod(&folder.join("locks"), 0o1777);
     chmod(&folder.join("counters"), 0o666);
+    chmod(&folder.join("version"), 0o666);
     find(&sandbox, 0, "fine", &["everybody else"]);
+    let _held = sandbox.start(&["run", "held", "--", "sh", "-c", "echo >held; sleep 60"]);
+    sandbox.wait_for("held");
+    find(&sandbox, 0, "fine", &["waited for: 1"]);
+    let file = std::fs::read_dir(folder.join("locks")).unwrap().next().unwrap().unwrap().path();
+    chmod(&file, 0o644);
+    find(&sandbox, 78, "problem", &["has mode 0644"]);
+    chmod(&file, 0o666);
     chmod(&folder.join("counters"), 0o600);
     find(&sandbox, 78, "problem", &["chmod 0666"]);
     if rustix::process::geteuid().is_root() {
-        for path in [folder.clone(), folder.join("locks"), folder.join("counters")] {
-            chmod(&path, if path.ends_with("counters") { 0o660 } else { 0o2770 });
+        for path in
+            [folder.clone(), folder.join("locks"), folder.join("counters"), folder.join("version"), file]
+        {
             std::os::unix::fs::chown(&path, None, Some(4242)).unwrap();
+            chmod(&path, if path.is_dir() { 0o2770 } else { 0o660 });
         }
         find(&sandbox, 0, "fine", &["group 4242"]);
         std::os::unix::fs::chown(folder.join("counters"), None, Some(4243)).unwrap();

@@ -1,7 +1,9 @@
 //! From a URL to a look at the engine as it really is.
 
-use tollgate_core::{Checkup, Error, Finding, Result};
+use tollgate_core::capabilities::Scope;
+use tollgate_core::{Checkup, Finding, Result};
 
+#[cfg(feature = "file")]
 use crate::url::Url;
 
 /// Examines the engine that `url` names, and changes nothing: what is wrong with it, why that matters and what to
@@ -26,26 +28,30 @@ pub async fn doctor(url: &str) -> Result<Checkup> {
 }
 
 async fn examine(url: &str) -> Result<Checkup> {
-    let parsed = Url::parse(url)?;
-    match parsed.scheme {
-        #[cfg(feature = "file")]
-        "file" => {
-            let folder = crate::connect::folder(&parsed)?;
-            let examined =
-                tollgate_core::Keeper::global()?.spawn_blocking(move || tollgate_local::examine(folder));
-            examined.await.map_err(|panic| {
-                Error::new(tollgate_core::ErrorKind::Unexpected, "the examination did not come to an end")
-                    .caused_by(panic)
-            })?
-        }
-        // Whatever else can be connected to has nothing to be examined, or says what is wrong when it is.
-        _ => {
-            let locks = crate::connect(url).await?;
-            let subject = url.to_owned();
-            let findings = vec![Finding::fine(
-                "its locks live in the memory of one process: there is nothing to examine, and nothing to change",
-            )];
-            Ok(Checkup { subject, findings, guarantees: locks.capabilities().guarantees.clone() })
-        }
+    #[cfg(feature = "file")]
+    if let Ok(file) = Url::parse(url)
+        && file.scheme == "file"
+    {
+        return examine_folder(crate::connect::folder(&file)?).await;
     }
+    // What can be connected to and has no examination of its own.
+    let locks = crate::connect(url).await?;
+    let what = match locks.capabilities().scope {
+        Scope::Process => {
+            "its locks live in the memory of one process: there is nothing to examine, and nothing to change"
+        }
+        Scope::Host | Scope::Network => "it can be connected to",
+    };
+    let guarantees = locks.capabilities().guarantees.clone();
+    Ok(Checkup { subject: url.to_owned(), findings: vec![Finding::fine(what)], guarantees })
+}
+
+#[cfg(feature = "file")]
+async fn examine_folder(folder: std::path::PathBuf) -> Result<Checkup> {
+    use tollgate_core::{Error, ErrorKind, Keeper};
+
+    let examined = Keeper::global()?.spawn_blocking(move || tollgate_local::examine(folder));
+    examined.await.map_err(|panic| {
+        Error::new(ErrorKind::Unexpected, "the examination did not come to an end").caused_by(panic)
+    })?
 }

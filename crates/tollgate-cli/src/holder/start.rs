@@ -100,8 +100,13 @@ impl Heir {
 
     /// Has it let go of what was left to it, and waits until it is gone.
     pub(crate) async fn recall(mut self) {
-        if self.channel.tell(&Order::Release).await.is_err() {
-            // It cannot be told, so it is ended: the kernel frees the lock.
+        let left = async {
+            self.channel.tell(&Order::Release).await.ok();
+            // It says nothing more, and the socket closes when it ends.
+            self.channel.hear::<News>().await;
+        };
+        if tokio::time::timeout(PATIENCE, left).await.is_err() {
+            // It is stopped, so it is ended: the kernel frees the lock.
             let _ = self.process.kill();
         }
         let _ = self.process.wait();

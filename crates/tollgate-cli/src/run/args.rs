@@ -18,6 +18,7 @@ use crate::args::{ClaimArgs, UrlArg};
 ///
 /// For jobs that several machines or several schedulers start at about the same time, --at-least keeps the
 /// lock after a command that was quick, so that those whose clocks are late find it taken: use it with --try.
+/// On file: a small process stays behind for that; in a systemd unit, KillMode=process lets it stay.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RunArgs {

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use tollgate_core::Finding;
 
+use crate::backend::is_lock_file;
 use crate::error::{Result, Trouble};
 use crate::folder::FILE;
 use crate::sys;
@@ -27,16 +28,19 @@ pub(super) fn look(dir: &Path, nearest: &Path, findings: &mut Vec<Finding>) -> R
     let folder = std::fs::metadata(dir).map_err(Trouble::at(dir))?;
     findings.push(Finding::fine(who(&folder)));
     let locks = dir.join("locks");
-    for (path, is_folder) in [(dir.to_owned(), true), (locks, true), (dir.join("counters"), false)] {
-        // What is missing is looked at elsewhere.
-        let Ok(found) = std::fs::symlink_metadata(&path) else { continue };
-        if is_folder {
-            findings.extend(unprotected(&path, &found));
-        }
-        if path != dir {
-            findings.extend(mismatch(&path, &found, &folder));
-        }
+    findings.extend(unprotected(dir, &folder));
+    if let Ok(found) = std::fs::symlink_metadata(&locks) {
+        findings.extend(unprotected(&locks, &found));
     }
+    // What is missing is looked at elsewhere, and a lock's file may be gone at any moment.
+    let misfit = |path: &Path| mismatch(path, &std::fs::symlink_metadata(path).ok()?, &folder);
+    findings.extend(
+        [dir.join("version"), dir.join("counters"), locks.clone()].iter().filter_map(|path| misfit(path)),
+    );
+    let files = std::fs::read_dir(&locks).into_iter().flatten().flatten();
+    let mut files = files.filter(|file| is_lock_file(&file.file_name())).map(|file| file.path());
+    // One is as good as all.
+    findings.extend(files.find_map(|path| misfit(&path)));
     Ok(())
 }
 

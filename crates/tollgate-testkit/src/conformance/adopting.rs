@@ -7,6 +7,7 @@ pub(super) const CASES: &[Case] = &[
     case!(a_lost_grant_cannot_be_adopted if |c| c.adopt != Adopt::Never),
     case!(a_shared_session_cannot_be_taken_along if |c| c.adopt == Adopt::Standalone),
     case!(a_grant_that_cannot_leave_says_so if |c| c.adopt == Adopt::Never),
+    case!(a_lock_goes_from_hand_to_hand_without_being_free if |c| c.liveness == Liveness::Process),
 ];
 
 async fn a_grant_can_be_adopted_by_another_client(world: World) {
@@ -54,4 +55,23 @@ async fn a_grant_that_cannot_leave_says_so(world: World) {
     };
     expect_kind(locks.adopt(grant.clone()).await, ErrorKind::Unsupported);
     backend.release(&grant).await.unwrap();
+}
+
+async fn a_lock_goes_from_hand_to_hand_without_being_free(world: World) {
+    let name = world.name("bequeathed");
+    let (mine, theirs) = (world.locks().await, world.locks().await);
+    let guard = mine.lock(&name).acquire().await.unwrap();
+    let (token, view) = (guard.token(), guard.lease());
+    let is_taken = async || mine.lock(&name).try_acquire().await.unwrap().is_none();
+    let (grant, lock) = guard.bequeath().unwrap();
+    expect_kind(view.fence(), ErrorKind::Lost);
+    assert!(is_taken().await, "a bequeathed lock was given away");
+    let heir = theirs.inherit(grant.clone(), lock).await.unwrap();
+    assert_eq!((heir.token(), heir.name()), (token, &grant.name));
+    assert!(is_taken().await, "an inherited lock was given away");
+    assert_eq!(heir.release().await.unwrap(), Release::Released);
+    let next = soon("it comes free", mine.lock(&name).acquire()).await.unwrap();
+    let (other, _) = std::os::unix::net::UnixStream::pair().unwrap();
+    expect_kind(theirs.inherit(grant, other.into()).await, ErrorKind::Lost);
+    next.check().unwrap();
 }
