@@ -50,7 +50,8 @@ impl Contest {
             .worker_threads(self.machine.cores.len().max(1))
             .enable_all()
             .build()?;
-        let bar = progress(self.workloads.len() * self.rounds * self.contenders.len());
+        let rounds: usize = self.workloads.iter().map(|workload| workload.rounds(self.rounds)).sum();
+        let bar = progress(rounds * self.contenders.len());
         let mut lines = Vec::new();
         for workload in &self.workloads {
             let measured = runtime.block_on(self.measure(*workload, &bar))?;
@@ -63,7 +64,7 @@ impl Contest {
     /// The rounds of each contender, in turns.
     async fn measure(&self, workload: Workload, bar: &ProgressBar) -> Result<Vec<Vec<Measured>>, Failure> {
         let mut measured = vec![Vec::new(); self.contenders.len()];
-        for round in 0..self.rounds {
+        for round in 0..workload.rounds(self.rounds) {
             for (contender, rounds) in self.contenders.iter().zip(&mut measured) {
                 bar.set_message(format!("{workload}: {} ({}/{})", contender.name(), round + 1, self.rounds));
                 if workload.suits(&**contender) {

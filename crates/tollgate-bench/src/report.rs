@@ -189,7 +189,7 @@ impl Report {
             column.set_cell_alignment(CellAlignment::Right);
         }
         let seconds = self.round_seconds;
-        let rounds = self.lines.first().map_or(0, |line| line.rounds);
+        let rounds = self.lines.iter().map(|line| line.rounds).max().unwrap_or(0);
         format!("{table}\nmedian of {rounds} rounds of {seconds} s, in turns; {}\n", self.machine)
     }
 }

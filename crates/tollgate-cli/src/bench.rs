@@ -72,6 +72,10 @@ pub(crate) async fn run(args: BenchArgs) -> Result<Exit> {
 fn measure(args: &BenchArgs) -> Result<Report> {
     let pin = |cores: &[usize]| if cores.is_empty() { Machine::here() } else { Machine::pinned_to(cores) };
     let machine = pin(&args.pin).map_err(|error| Error::invalid(error.to_string()))?;
+    // What is wrong with the engine is told in our own words, before anything else touches it.
+    let locks = tollgate::blocking::connect(&args.url)?;
+    locks.lock(format!("bench/{}", std::process::id())).wait(Duration::from_secs(10)).acquire()?.release()?;
+    locks.close();
     let mut contenders: Vec<Arc<dyn Contender>> = vec![Arc::new(Ours::new(&args.url))];
     if let Some(folder) = PlainFile::folder_of(&args.url)? {
         let plain = PlainFile::new(&folder).map_err(failed)?;

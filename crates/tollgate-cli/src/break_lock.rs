@@ -132,7 +132,7 @@ fn print(args: &BreakArgs, broken: &[Broken]) -> Result<()> {
             Outcome::Revoked => format!("{name}: revoked, {who}\n"),
             Outcome::NotHeld => format!("{name}: not held any more, {who}\n"),
             Outcome::Pending => format!(
-                "{name}: pending; {who} was asked to leave and has not: stop process {} on {} to free the lock\n",
+                "{name}: pending; {who} was asked to leave and has not: end process {} on {} to free the lock\n",
                 holder.details.pid,
                 show::printable(&holder.details.host)
             ),

@@ -119,7 +119,7 @@ impl Hold {
 
     /// When the guard stops being held unless something happens before, and what the cause will be.
     pub(crate) fn deadline(&self) -> (Moment, LossCause) {
-        let lease = (Moment::from_nanos(self.lease.load(Ordering::Acquire)), LossCause::Expired);
+        let lease = (self.lease_end(), LossCause::Expired);
         let hold = (self.hold_end, LossCause::MaxHold);
         let stall = match self.limits.stall_after {
             Some(after) => Moment::from_nanos(self.progress.load(Ordering::Acquire)) + after,
@@ -128,6 +128,11 @@ impl Hold {
         [hold, (stall, LossCause::Stalled)]
             .into_iter()
             .fold(lease, |first, other| if other.0 < first.0 { other } else { first })
+    }
+
+    /// Until when the engine's answers allow us to believe in it.
+    pub(crate) fn lease_end(&self) -> Moment {
+        Moment::from_nanos(self.lease.load(Ordering::Acquire))
     }
 
     /// The time left; `None` where nothing ends it.
@@ -142,7 +147,7 @@ impl Hold {
     /// From when on a renewal is late: a quarter of the ttl is left. A session's deadline may be a sixth of
     /// the ttl old when it is told, and it is asked for every third.
     fn late(&self) -> Moment {
-        let lease = Moment::from_nanos(self.lease.load(Ordering::Acquire));
+        let lease = self.lease_end();
         if self.limits.no_renew || lease == Moment::MAX { Moment::MAX } else { lease - self.grant.ttl / 4 }
     }
 

@@ -16,9 +16,8 @@ pub(crate) fn first_renewal(hold: &Hold) -> Moment {
     if !hold.is_renewed() {
         return Moment::MAX;
     }
-    let (deadline, _) = hold.deadline();
     let ttl = hold.grant.ttl;
-    (hold.clock.now() + renewal_pause(hold)).min(deadline - (ttl - ttl / 3))
+    (hold.clock.now() + renewal_pause(hold)).min(hold.lease_end() - (ttl - ttl / 3))
 }
 
 /// A third of the ttl, a little less for some, so that guards taken together are not renewed together.

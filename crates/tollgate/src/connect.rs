@@ -47,12 +47,12 @@ fn layered(mut backend: Arc<dyn Backend>, url: &Url<'_>) -> Result<Arc<dyn Backe
         let limit = parse_duration(limit).map_err(|wrong| Error::invalid(format!("timeout: {wrong}")))?;
         backend = Arc::new(Timeout::new(backend, clock.clone(), limit)?);
     }
-    backend = Arc::new(Trace::new(backend));
-    backend = Arc::new(Metrics::new(backend, clock));
     if let Some(namespace) = url.param("namespace") {
         backend = Arc::new(Namespace::new(backend, namespace)?);
     }
-    Ok(backend)
+    // Outside the namespace: whoever reads a trace wants to find the names that are in the program.
+    backend = Arc::new(Trace::new(backend));
+    Ok(Arc::new(Metrics::new(backend, clock)))
 }
 
 async fn backend(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
