@@ -68,7 +68,7 @@ fn what_cannot_be_measured_says_why() {
         (["nonsense:", "--rounds", "1"], 2, "known are"),
         (["memory:", "--pin", "9999"], 2, "is not there"),
         (["memory:", "--only", "everything"], 2, "possible values"),
-        (["file:/proc/nowhere", "--rounds", "1"], 78, "file:DIR"),
+        (["file:/proc/nowhere", "--rounds", "1"], 78, "/proc/nowhere"),
     ] {
         let output = bench(&arguments);
         let error = String::from_utf8_lossy(&output.stderr);
