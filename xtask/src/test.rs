@@ -22,6 +22,7 @@ pub(crate) const PARTS: &[Part] = &[
     Part { name: "memory", packages: &["tollgate-embedded"] },
     Part { name: "file", packages: &["tollgate-local"] },
     Part { name: "testkit", packages: &["tollgate-testkit"] },
+    Part { name: "bench", packages: &["tollgate-bench"] },
     Part { name: "cli", packages: &["tollgate-cli"] },
     Part { name: "xtask", packages: &["xtask"] },
 ];
@@ -182,6 +183,15 @@ pub(crate) fn finish(summary: &[(String, Duration, Count)]) -> Result<(), String
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_crate_is_part_of_something() {
+        let crates = std::fs::read_dir(crate::cargo::root().join("crates")).unwrap();
+        for name in crates.map(|folder| folder.unwrap().file_name().into_string().unwrap()) {
+            let tested = PARTS.iter().any(|part| part.packages.contains(&name.as_str()));
+            assert!(tested, "{name} is in no part, so nobody tests it");
+        }
+    }
 
     #[test]
     fn closing_lines_are_counted() {
