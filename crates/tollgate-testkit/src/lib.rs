@@ -16,6 +16,7 @@ pub mod fault;
 pub mod helper;
 pub mod history;
 pub mod mutants;
+pub mod proxy;
 pub mod scale;
 pub mod subject;
 
