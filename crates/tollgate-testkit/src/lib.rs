@@ -3,13 +3,15 @@
 //! [`conformance`] is the suite every backend must pass, chosen by its capabilities; [`history`] checks
 //! what was observed against the fenced mutex; [`fault`] makes a backend's engine unreliable; [`helper`] is
 //! the process that gets killed; [`fakes`] are small engines of the two shapes that `memory:` and `file:`
-//! do not have; [`mutants`] are backends that break a promise on purpose.
+//! do not have; [`mutants`] are backends that break a promise on purpose; [`engines`] are real ones, started
+//! and killed; [`proxy`] makes trouble on the wire to either.
 
 // A test's panic is its verdict.
 #![allow(clippy::unwrap_used)]
 
 pub mod clock;
 pub mod conformance;
+pub mod engines;
 pub mod expected;
 pub mod fakes;
 pub mod fault;
@@ -19,5 +21,6 @@ pub mod mutants;
 pub mod proxy;
 pub mod scale;
 pub mod subject;
+mod sys;
 
 pub use subject::{Subject, World};

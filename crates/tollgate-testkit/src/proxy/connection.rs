@@ -57,7 +57,11 @@ struct Connection {
 }
 
 /// Serves a client until either end or the test is done with it.
-pub(super) async fn serve(mut client: TcpStream, shared: Arc<Shared>, mut cuts: mpsc::UnboundedReceiver<Cut>) {
+pub(super) async fn serve(
+    mut client: TcpStream,
+    shared: Arc<Shared>,
+    mut cuts: mpsc::UnboundedReceiver<Cut>,
+) {
     let mut engine = None;
     let (how, asked) = tokio::select! {
         biased;
@@ -229,11 +233,14 @@ impl<'a> Pump<'a> {
             Deed::CutInsteadOfReply(close) => ReplyFate::CutInstead(close),
             Deed::Hold | Deed::Delay(_) | Deed::Repeat | Deed::RepeatElsewhere => ReplyFate::Passes,
         };
-        self.outbox.push(frame, match deed {
-            Deed::Hold => Waits::For(trap.clone()),
-            Deed::Delay(delay) => Waits::Until(Instant::now() + way.delay + delay),
-            _ => waits(way),
-        });
+        self.outbox.push(
+            frame,
+            match deed {
+                Deed::Hold => Waits::For(trap.clone()),
+                Deed::Delay(delay) => Waits::Until(Instant::now() + way.delay + delay),
+                _ => waits(way),
+            },
+        );
         match deed {
             Deed::Repeat => {
                 self.connection.expect(fate, None);

@@ -38,7 +38,12 @@ pub struct Proxy {
     address: SocketAddr,
     shared: Arc<Shared>,
     connections: Arc<Connections>,
-    running: Option<(mpsc::UnboundedSender<(Order, Done)>, JoinHandle<()>)>,
+    running: Option<Running>,
+}
+
+struct Running {
+    orders: mpsc::UnboundedSender<(Order, Done)>,
+    thread: JoinHandle<()>,
 }
 
 impl Proxy {
@@ -63,7 +68,7 @@ impl Proxy {
             // The runtime ends with the thread, and with it every connection.
             .spawn(move || runtime.block_on(async { Door::open(socket, served, known).keep(given).await }))
             .expect("a test can start a thread");
-        Self { address, shared, connections, running: Some((orders, thread)) }
+        Self { address, shared, connections, running: Some(Running { orders, thread }) }
     }
 
     /// Where clients find it.
@@ -131,7 +136,7 @@ impl Proxy {
 
     /// Has the door do something, and waits the moment that takes.
     fn order(&self, order: Order) {
-        let (orders, _) = self.running.as_ref().expect("it runs until it is dropped");
+        let Running { orders, .. } = self.running.as_ref().expect("it runs until it is dropped");
         let (done, over) = std::sync::mpsc::channel();
         orders.send((order, done)).unwrap_or_else(|_| panic!("the proxy's thread has panicked"));
         let _ = over.recv();
@@ -140,7 +145,7 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        if let Some((orders, thread)) = self.running.take() {
+        if let Some(Running { orders, thread }) = self.running.take() {
             drop(orders);
             // If it panicked, whoever used it has noticed.
             let _ = thread.join();

@@ -17,9 +17,11 @@ pub enum Close {
     Abruptly,
 }
 
+type Meant = dyn FnMut(&[u8]) -> bool + Send;
+
 /// Which request is meant, counted over all connections from the moment the rule is made.
 pub struct Which {
-    meant: Box<dyn FnMut(&[u8]) -> bool + Send>,
+    meant: Box<Meant>,
     passed_over: usize,
 }
 
