@@ -23,4 +23,4 @@ pub mod scale;
 pub mod subject;
 mod sys;
 
-pub use subject::{Subject, World};
+pub use subject::{Chaos, Subject, World};
