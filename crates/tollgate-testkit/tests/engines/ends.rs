@@ -9,7 +9,7 @@ use libtest_mimic::Trial;
 use tollgate_testkit::engines::{self, Config, Engine, Kind};
 use tollgate_testkit::subject::PATIENCE;
 
-use crate::client::sql;
+use crate::client::{ask, sql};
 use crate::{every, for_every};
 
 /// Says to the started binary which engine it is to start, and how it is to end.
@@ -52,19 +52,19 @@ pub(crate) fn run_if_asked() -> bool {
     std::process::exit(101)
 }
 
-/// A PostgreSQL process in the middle of a query does not notice that its parent is gone.
+/// A PostgreSQL process that computes does not notice that its parent is gone.
 fn keep_busy(config: &Config, engine: &Engine) {
     if config.kind() != Kind::Postgres {
         return;
     }
-    let before = engine.pids().len();
-    let mut query = sql(config.kind(), engine.address(), "SELECT count(*) FROM generate_series(1, 1e15)");
-    query.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut endless = sql(config.kind(), engine.address(), "DO 'BEGIN LOOP END LOOP; END'");
+    endless.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     // It ends with its connection.
-    query.current_dir(engine.folder()).spawn().unwrap();
-    while engine.pids().len() == before {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    endless.current_dir(engine.folder()).spawn().unwrap();
+    let busy = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'DO %'";
+    until("the endless query runs", || {
+        ask(&mut sql(config.kind(), engine.address(), busy)).as_deref() == Some("1")
+    });
 }
 
 fn check(config: &Config, ending: &str) {
