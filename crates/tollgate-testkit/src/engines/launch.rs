@@ -142,7 +142,7 @@ pub(super) fn command(config: &Config, place: &Place) -> Result<Command, Trouble
         command.args(&config.arguments);
     }
     let mut command = Owner::of(config.kind)?.become_it(command);
-    command.current_dir(&place.folder).stdin(Stdio::null());
+    settle(&mut command, place);
     Ok(command)
 }
 
@@ -166,9 +166,16 @@ fn zoo_cfg(config: &Config, place: &Place) -> String {
     lines.join("\n") + "\n"
 }
 
+/// Has a command keep to the node's folder, with temporary files too: a MariaDB that starts removes those of
+/// any other that has the same place for them.
+fn settle(command: &mut Command, place: &Place) {
+    command.current_dir(&place.folder).env("TMPDIR", &place.folder).stdin(Stdio::null());
+}
+
 /// Runs a command to its end, in the node's folder.
 fn run(mut command: Command, place: &Place) -> Result<(), Trouble> {
-    command.current_dir(&place.folder).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    settle(&mut command, place);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let said = format!("{command:?}");
     let output = spawner::spawn(command)?.wait_with_output()?;
     if output.status.success() {

@@ -243,12 +243,16 @@ impl<'a> Pump<'a> {
         );
         match deed {
             Deed::Repeat => {
-                self.connection.expect(fate, None);
                 self.outbox.push(frame, waits(way));
-                self.connection.expect(ReplyFate::Lost, Some(outcome));
+                if request.answered {
+                    self.connection.expect(fate, None);
+                    self.connection.expect(ReplyFate::Lost, Some(outcome));
+                }
             }
             Deed::RepeatElsewhere => {
-                self.connection.expect(fate, None);
+                if request.answered {
+                    self.connection.expect(fate, None);
+                }
                 tokio::spawn(repeat(frame.to_vec(), shared.clone(), trap, outcome));
             }
             _ if request.answered => self.connection.expect(fate, Some(outcome)),
@@ -262,6 +266,11 @@ impl<'a> Pump<'a> {
         let shared = &self.connection.shared;
         let length = match self.connection.conversation().answer(bytes)? {
             None => return Ok(None),
+            Some(Answer::Confirmation(length)) => {
+                add(&shared.counters.replies, 1);
+                self.outbox.push(&bytes[..length], waits(way));
+                length
+            }
             Some(Answer::Push(length)) => {
                 add(&shared.counters.pushes, 1);
                 if !shared.switches.discards_push() {

@@ -32,7 +32,9 @@ pub struct Request {
 pub enum Answer {
     /// It answers the oldest request that waits for one.
     Reply(usize),
-    /// Nobody asked for it: a notification, or the confirmation of a subscription.
+    /// It confirms what was asked by requests that get no reply. It passes, whatever pushes are discarded.
+    Confirmation(usize),
+    /// Nobody asked for it.
     Push(usize),
 }
 

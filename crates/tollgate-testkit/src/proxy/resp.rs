@@ -4,8 +4,7 @@ use super::protocol::{Answer, Conversation, Garbled, Protocol, Request};
 
 /// Redis: pipelined commands, a reply to each, and pub/sub.
 ///
-/// Subscriptions are confirmed by pushes, one per channel, so the commands that change them count as
-/// unanswered. On RESP3 pushes are marked. On RESP2 they are arrays like any other, and are told apart by
+/// Subscriptions are confirmed once per channel, so the commands that change them count as unanswered. On RESP3 pushes are marked. On RESP2 they are arrays like any other, and are told apart by
 /// their first word, on connections that have subscribed to something. Not understood: `MONITOR`, and
 /// `CLIENT REPLY`, which leaves commands without replies.
 #[derive(Debug, Clone, Copy, Default)]
@@ -39,15 +38,19 @@ impl Conversation for Talk {
     fn answer(&mut self, bytes: &[u8]) -> Result<Option<Answer>, Garbled> {
         let Some(length) = value(bytes, 0)? else { return Ok(None) };
         let frame = &bytes[..length];
-        let push = match frame[0] {
+        let may_be_push = match frame[0] {
             b'>' => true,
-            b'*' if self.subscribed && !self.marks_pushes => {
-                let word = Words::of(frame).next().unwrap_or_default();
-                SUBSCRIPTIONS.contains(&word) || MESSAGES.contains(&word)
-            }
+            b'*' => self.subscribed && !self.marks_pushes,
             _ => false,
         };
-        Ok(Some(if push { Answer::Push(length) } else { Answer::Reply(length) }))
+        let word = if may_be_push { Words::of(frame).next().unwrap_or_default() } else { b"" };
+        Ok(Some(if SUBSCRIPTIONS.contains(&word) {
+            Answer::Confirmation(length)
+        } else if frame[0] == b'>' || MESSAGES.contains(&word) {
+            Answer::Push(length)
+        } else {
+            Answer::Reply(length)
+        }))
     }
 }
 
@@ -121,7 +124,7 @@ struct Words<'a> {
 impl<'a> Words<'a> {
     fn of(frame: &'a [u8]) -> Self {
         match frame.first() {
-            Some(b'*') => Self { rest: &frame[line(frame).unwrap_or(frame.len())..], typed: false },
+            Some(b'*' | b'>') => Self { rest: &frame[line(frame).unwrap_or(frame.len())..], typed: false },
             _ => Self { rest: frame.trim_ascii_end(), typed: true },
         }
     }
@@ -201,6 +204,8 @@ mod tests {
         assert_eq!(answer(&mut *talk, message), Answer::Reply(message.len()), "a list that looks like one");
         let subscribed = talk.request(b"*2\r\n$9\r\nSUBSCRIBE\r\n$1\r\nc\r\n").unwrap();
         assert!(!subscribed.expect("a whole command").answered);
+        let confirmed = b"*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n";
+        assert_eq!(answer(&mut *talk, confirmed), Answer::Confirmation(confirmed.len()));
         assert_eq!(answer(&mut *talk, message), Answer::Push(message.len()));
         let pong = b"*2\r\n$4\r\npong\r\n$0\r\n\r\n";
         assert_eq!(answer(&mut *talk, pong), Answer::Reply(pong.len()));
@@ -208,6 +213,8 @@ mod tests {
         let mut talk = Resp.conversation();
         talk.request(b"*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n").unwrap();
         talk.request(b"*2\r\n$9\r\nSUBSCRIBE\r\n$1\r\nc\r\n").unwrap();
+        let confirmed = b">3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n";
+        assert_eq!(answer(&mut *talk, confirmed), Answer::Confirmation(confirmed.len()));
         let marked = b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$2\r\nhi\r\n";
         assert_eq!(answer(&mut *talk, marked), Answer::Push(marked.len()));
         assert_eq!(answer(&mut *talk, message), Answer::Reply(message.len()), "pushes are marked here");

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use libtest_mimic::Trial;
@@ -34,7 +34,7 @@ pub(crate) fn run_if_asked() -> bool {
         let ending = ending.to_owned();
         move || {
             let own = engines::private(&config).unwrap();
-            keep_busy(&config, &own);
+            let _busy = keep_busy(&config, &own);
             // Nothing drops this one.
             let shared = engines::shared(&Config::redis());
             for engine in [&own, shared] {
@@ -53,18 +53,19 @@ pub(crate) fn run_if_asked() -> bool {
 }
 
 /// A PostgreSQL process that computes does not notice that its parent is gone.
-fn keep_busy(config: &Config, engine: &Engine) {
+fn keep_busy(config: &Config, engine: &Engine) -> Option<Child> {
     if config.kind() != Kind::Postgres {
-        return;
+        return None;
     }
     let mut endless = sql(config.kind(), engine.address(), "DO 'BEGIN LOOP END LOOP; END'");
     endless.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    // It ends with its connection.
-    endless.current_dir(engine.folder()).spawn().unwrap();
+    // It ends with its connection, and the guardian finds it too.
+    let client = endless.current_dir(engine.folder()).spawn().unwrap();
     let busy = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'DO %'";
     until("the endless query runs", || {
         ask(&mut sql(config.kind(), engine.address(), busy)).as_deref() == Some("1")
     });
+    Some(client)
 }
 
 fn check(config: &Config, ending: &str) {

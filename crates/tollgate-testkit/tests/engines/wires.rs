@@ -139,5 +139,12 @@ fn pushes_are_discarded(hello: Option<&str>) {
     proxy.discard_pushes(Discard::None);
     say("again");
     assert_eq!(listener.hears(), message("again"));
-    assert_eq!(proxy.counts().pushes, 7, "the confirmation and six messages");
+    assert_eq!(proxy.counts().pushes, 6);
+    proxy.discard_pushes(Discard::All);
+    let other = key();
+    assert_eq!(
+        listener.asks(&format!("SUBSCRIBE {other}")),
+        format!("[subscribe {other} 2]"),
+        "that is no push"
+    );
 }
