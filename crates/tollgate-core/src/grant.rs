@@ -82,7 +82,7 @@ pub struct Grant {
     pub lock_delay: Duration,
     /// What the backend needs to find it again, for example a session's number; only the backend reads it.
     pub handle: Option<String>,
-    /// Whether somebody was in the way when it was asked for, where the engine tells. Does not travel.
+    /// Whether somebody was in the way when it was asked for. Does not travel.
     pub waited: bool,
 }
 

@@ -2,44 +2,20 @@
 
 #[path = "support/memory.rs"]
 mod memory;
+#[path = "support/session.rs"]
+mod session;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate_core::layer::{Metrics, Namespace, Timeout, Trace};
-use tollgate_core::{Backend, BoxFuture, Clock, Keeper, Result};
+use tollgate_core::{Backend, Clock, Keeper};
 use tollgate_testkit::blocked::Blocked;
-use tollgate_testkit::fakes::session::{self, SessionBackend};
 use tollgate_testkit::subject::Wrapped;
 use tollgate_testkit::{Subject, conformance};
 
 use memory::Memory;
-
-/// A session-shaped engine over TCP.
-#[derive(Default)]
-struct Session {
-    engine: OnceLock<String>,
-}
-
-impl Subject for Session {
-    fn name(&self) -> &'static str {
-        "fake-session"
-    }
-
-    fn address(&self) -> String {
-        self.engine.get_or_init(session::start).clone()
-    }
-
-    fn open<'a>(
-        &'a self,
-        address: &'a str,
-        clock: Arc<dyn Clock>,
-    ) -> BoxFuture<'a, Result<Arc<dyn Backend>>> {
-        Box::pin(async move {
-            Ok(Arc::new(SessionBackend::new(address, clock, Keeper::global()?)) as Arc<dyn Backend>)
-        })
-    }
-}
+use session::Session;
 
 /// Longer than anything takes that is answered at all.
 const LIMIT: Duration = Duration::from_secs(20);

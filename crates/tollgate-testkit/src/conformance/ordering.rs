@@ -9,6 +9,7 @@ pub(super) const CASES: &[Case] = &[
     case!(a_waiter_that_gives_up_does_not_hold_up_the_queue),
     case!(many_waiters_are_all_served),
     case!(waiting_ends_soon_after_the_release),
+    case!(a_grant_says_whether_somebody_was_in_the_way),
 ];
 
 async fn waiters_are_served_in_order(world: World) {
@@ -35,6 +36,22 @@ async fn waiters_are_served_in_order(world: World) {
         (0..WAITERS).collect::<Vec<_>>()
     );
     assert!(served.is_sorted_by_key(|(_, token)| *token), "tokens follow the order of service");
+}
+
+async fn a_grant_says_whether_somebody_was_in_the_way(world: World) {
+    let name = world.name("waited");
+    let (first, second) = (world.backend().await, world.backend().await);
+    let claim = world.claim(&name, Mode::Exclusive);
+    let grant = first.acquire(&claim).await.unwrap();
+    assert!(!grant.waited, "nobody was there");
+    let waits = world.claim(&name, Mode::Exclusive);
+    let (waited, ()) = tokio::join!(second.acquire(&waits), async {
+        world.until(&name, 1, 1).await;
+        first.release(&grant).await.unwrap();
+    });
+    let waited = waited.unwrap();
+    assert!(waited.waited);
+    second.release(&waited).await.unwrap();
 }
 
 async fn a_waiter_that_gives_up_does_not_hold_up_the_queue(world: World) {

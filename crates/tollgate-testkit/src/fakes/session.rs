@@ -89,9 +89,10 @@ impl SessionBackend {
             };
             match reply {
                 // It may have been long on its way: a session that ended meanwhile took the lock with it.
-                Reply::Granted { token, age } if session.refresh(id).await? => {
+                Reply::Granted { token, age, waited } if session.refresh(id).await? => {
                     let grant = Grant::new(claim, token, session.deadline()).with_age(age);
-                    return Ok(Attempt::Granted(grant.with_handle(id.to_string())));
+                    let grant = Grant { waited, ..grant.with_handle(id.to_string()) };
+                    return Ok(Attempt::Granted(grant));
                 }
                 Reply::Granted { .. } | Reply::Over => return Err(over()),
                 Reply::Busy { ahead } => {

@@ -50,7 +50,7 @@ pub(super) enum Reply {
     /// The number of a new session.
     Opened(u64),
     /// The lock is yours.
-    Granted { token: Token, age: Option<Age> },
+    Granted { token: Token, age: Option<Age>, waited: bool },
     /// Not now; nothing is left of the claim.
     Busy { ahead: usize },
     /// Done, or still there.
@@ -127,7 +127,7 @@ impl Sessions {
         match self.apply(queue::Command::Acquire { claim, wait }) {
             queue::Answer::Granted(granted) => {
                 self.claims.entry(owner).or_insert((name, session));
-                Answer::Now(Reply::Granted { token: granted.token, age: granted.age })
+                Answer::Now(Reply::Granted { token: granted.token, age: granted.age, waited: false })
             }
             queue::Answer::Queued { .. } => {
                 self.claims.entry(owner).or_insert((name, session));
@@ -202,7 +202,7 @@ impl Sessions {
                 queue::Event::Granted { owner, token, age, .. } => {
                     if let Some(waiting) = self.waiting.remove(&owner) {
                         // A client that is gone withdraws, or its session ends.
-                        let _ = waiting.send(Reply::Granted { token, age });
+                        let _ = waiting.send(Reply::Granted { token, age, waited: true });
                     }
                 }
                 queue::Event::Revoked { owner, .. } => self.bury(owner),
