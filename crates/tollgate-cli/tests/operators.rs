@@ -109,7 +109,7 @@ fn a_holder_that_does_not_leave_is_pending_and_named() {
     let pending = sandbox.output(&["break", "--yes", "x"]);
     assert_eq!(pending.status.code(), Some(75));
     let said = text(&pending.stdout);
-    assert!(said.contains("pending") && said.contains(&format!("stop process {holder}")), "{said}");
+    assert!(said.contains("pending") && said.contains(&format!("end process {holder}")), "{said}");
     assert_eq!(
         sandbox.output(&["run", "--try", "x", "--", "true"]).status.code(),
         Some(75),
