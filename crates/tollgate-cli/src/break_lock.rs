@@ -17,8 +17,8 @@ use crate::{show, tell};
 /// --token. A holder that was broken hears of it, and its later writes are refused wherever tokens are checked;
 /// what it is doing now it may still finish.
 ///
-/// On file: a lock cannot be taken by force: the holder is asked to leave, and if it does not (because it is stopped,
-/// say) the answer is "pending", with the process to stop. Stopping it frees the lock at once.
+/// On file: a lock cannot be taken by force: the holder is asked to leave, and if it does not, because it hangs or was
+/// suspended, the answer is "pending", with the process to end. When that is gone the lock is free at once.
 ///
 /// Exit code 0 when the lock is broken or was free, 75 when the holder has not left yet or the answer was no.
 #[derive(Debug, Args)]

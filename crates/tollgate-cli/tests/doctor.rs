@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use support::{Sandbox, text, until_dead};
+use support::{Sandbox, eventually, state, text, until_dead};
 
 /// A folder in which a lock was taken.
 fn used() -> Sandbox {
@@ -174,9 +174,12 @@ fn a_lock_whose_holder_is_stopped_is_named() {
     assert!(sandbox.output(&["acquire", "stuck", "--ttl", "60s"]).status.success());
     let holder = sandbox.holders("stuck").remove(0);
     let pid = Pid::from_raw(holder.parse().unwrap()).unwrap();
+    let is_stopped = || state(&holder) == Some('T');
     kill_process(pid, Signal::STOP).unwrap();
+    eventually("it is stopped", || is_stopped().then_some(()));
     find(&sandbox, 0, "note", &["stuck", &format!("kill -CONT {holder}")]);
     kill_process(pid, Signal::CONT).unwrap();
+    eventually("it goes on", || (!is_stopped()).then_some(()));
     let noted = examine(&sandbox).1.iter().any(|(_, said)| said.contains("kill -CONT"));
     assert!(!noted, "it goes on");
 }

@@ -182,11 +182,13 @@ pub fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T 
 
 /// Whether a process lives; one that has ended and waits to be collected does not.
 pub fn lives(pid: &str) -> bool {
-    let stat = std::fs::read_to_string(Path::new("/proc").join(pid.trim()).join("stat")).unwrap_or_default();
-    stat.rsplit(')')
-        .next()
-        .and_then(|rest| rest.trim().chars().next())
-        .is_some_and(|state| !"ZX".contains(state))
+    state(pid).is_some_and(|state| !"ZX".contains(state))
+}
+
+/// What a process does, as /proc says it in a letter; `None` if there is no such process.
+pub fn state(pid: &str) -> Option<char> {
+    let stat = std::fs::read_to_string(Path::new("/proc").join(pid.trim()).join("stat")).ok()?;
+    stat.rsplit(')').next()?.trim().chars().next()
 }
 
 /// Waits until none of the processes in the lines of `pids` lives.
