@@ -15,6 +15,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // A backend knows the core and its engine, never another backend.
     ("tollgate-embedded", &["tollgate-core", "tollgate-engine"]),
     ("tollgate-local", &["tollgate-core"]),
+    ("tollgate-redis", &["tollgate-core"]),
     // The facade alone knows every backend.
     ("tollgate", &["tollgate-core", "tollgate-embedded", "tollgate-local"]),
     // Nothing depends on the command line or the test kit.

@@ -11,6 +11,7 @@ fn table(subject: &str) -> Option<&'static str> {
         "memory+namespace" => include_str!("../expected/memory+namespace.txt"),
         "fake-session+all" => include_str!("../expected/fake-session+all.txt"),
         "memory" => include_str!("../expected/memory.txt"),
+        "redis" => include_str!("../expected/redis.txt"),
         "file" => include_str!("../expected/file.txt"),
         "fake-session" => include_str!("../expected/fake-session.txt"),
         "fake-polling" => include_str!("../expected/fake-polling.txt"),

@@ -1,0 +1,70 @@
+//! What can go wrong with Redis, in the words of the contract.
+
+use redis::{ErrorKind as Kind, RedisError};
+use tollgate_core::{Error, ErrorKind};
+
+/// An error of a request that may have been executed if its reply was lost.
+pub(crate) fn of_request(error: RedisError) -> Error {
+    if error.is_connection_refusal() {
+        return unreachable(error);
+    }
+    if error.is_io_error() || error.is_timeout() || error.is_connection_dropped() {
+        let message = "the connection to Redis was lost before its answer; it may have acted all the same";
+        return Error::new(ErrorKind::Indeterminate, message).caused_by(error);
+    }
+    of_answer(error)
+}
+
+/// An error of a connection that could not be opened.
+pub(crate) fn of_connect(error: RedisError) -> Error {
+    if error.is_io_error() || error.is_timeout() || error.is_connection_dropped() {
+        return unreachable(error);
+    }
+    of_answer(error)
+}
+
+fn unreachable(error: RedisError) -> Error {
+    Error::new(ErrorKind::Unavailable, "Redis cannot be reached; is it running, and is the address right?")
+        .caused_by(error)
+}
+
+/// What Redis itself said.
+fn of_answer(error: RedisError) -> Error {
+    let (kind, message) = match (error.code(), error.kind()) {
+        (Some("NOAUTH" | "WRONGPASS"), _) | (_, Kind::AuthenticationFailed) => (
+            ErrorKind::Denied,
+            "Redis does not accept the user or password; put them into the URL: redis://USER:PASSWORD@HOST",
+        ),
+        (Some("NOPERM"), _) => (
+            ErrorKind::Denied,
+            "this user may not run the scripts of locks; allow +@scripting +@pubsub and the keys that locks have",
+        ),
+        (Some("READONLY"), _) => {
+            (ErrorKind::Config, "this Redis is a replica; connect to the primary, or through Sentinel")
+        }
+        (Some("OOM"), _) => {
+            (ErrorKind::Unavailable, "Redis is out of memory; raise maxmemory, or remove something")
+        }
+        (Some("LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN"), _) => {
+            (ErrorKind::Unavailable, "Redis is not ready yet; try again")
+        }
+        (Some("BUSY"), _) => {
+            (ErrorKind::Unavailable, "Redis is busy with somebody's script; try again, or end that script")
+        }
+        (Some("MISCONF"), _) => (
+            ErrorKind::Unavailable,
+            "Redis cannot save to its disk and refuses writes; make room there, or repair it",
+        ),
+        (Some("WRONGTYPE"), _) => (
+            ErrorKind::Config,
+            "a key of this lock holds something else; choose another prefix with ?prefix=",
+        ),
+        _ => (ErrorKind::Unexpected, "Redis answered with an error"),
+    };
+    Error::new(kind, message).caused_by(error)
+}
+
+/// An answer that no script gives.
+pub(crate) fn unexpected(answer: &impl std::fmt::Debug) -> Error {
+    Error::new(ErrorKind::Unexpected, format!("Redis answered what no script of ours says: {answer:?}"))
+}

@@ -1,0 +1,70 @@
+//! Where hand-overs arrive: messages on this client's channel, sorted by the claims that wait for them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use redis::{PushInfo, PushKind, Value};
+use tokio::sync::oneshot;
+use tollgate_core::{Moment, OwnerId, Token};
+
+/// A lock that was handed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct HandOver {
+    pub(crate) token: Token,
+    /// When the refresh was sent that the engine saw last.
+    pub(crate) sent: Moment,
+}
+
+/// The claims of one client that wait.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    waiting: Mutex<HashMap<OwnerId, oneshot::Sender<HandOver>>>,
+}
+
+/// One of them. It ends when this is dropped.
+pub(crate) struct Expected {
+    inbox: Arc<Inbox>,
+    owner: OwnerId,
+    pub(crate) arrives: oneshot::Receiver<HandOver>,
+}
+
+impl Inbox {
+    /// `owner` waits from now on.
+    pub(crate) fn expect(self: &Arc<Self>, owner: OwnerId) -> Expected {
+        let (sender, arrives) = oneshot::channel();
+        self.waiting().insert(owner, sender);
+        Expected { inbox: self.clone(), owner, arrives }
+    }
+
+    /// Takes a message from Redis. Whatever is not understood is no hand-over: the claim asks again anyway.
+    pub(crate) fn receive(&self, push: &PushInfo) {
+        if push.kind != PushKind::Message {
+            return;
+        }
+        let Some(Value::BulkString(message)) = push.data.last() else { return };
+        let Some((owner, hand_over)) = std::str::from_utf8(message).ok().and_then(parse) else { return };
+        if let Some(waiting) = self.waiting().remove(&owner) {
+            // A claim that was given up meanwhile is withdrawn.
+            let _ = waiting.send(hand_over);
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, HashMap<OwnerId, oneshot::Sender<HandOver>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Expected {
+    fn drop(&mut self) {
+        self.inbox.waiting().remove(&self.owner);
+    }
+}
+
+/// `OWNER TOKEN SENT`.
+fn parse(message: &str) -> Option<(OwnerId, HandOver)> {
+    let mut words = message.split(' ');
+    let owner = OwnerId::from_bits(u128::from_str_radix(words.next()?, 16).ok()?);
+    let token = Token::new(words.next()?.parse().ok()?).ok()?;
+    let sent = Moment::from_nanos(words.next()?.parse().ok()?);
+    Some((owner, HandOver { token, sent }))
+}

@@ -1,0 +1,127 @@
+//! What scripts answer, as values.
+
+use std::time::Duration;
+
+use tollgate_core::{
+    Age, Contention, Details, Error, Holder, LockName, LockState, Mode, Moment, Result, Token, Waiter,
+};
+
+use crate::error::unexpected;
+
+/// How an acquire was answered.
+#[derive(Debug)]
+pub(crate) enum Acquired {
+    /// It is in.
+    Granted { token: Token, sent: Moment, age: Age },
+    /// It waits.
+    Queued { wait: Wait, age: Age },
+    /// Somebody else is in, and it did not want to wait.
+    Busy { contention: Contention, age: Age },
+}
+
+/// What a waiter knows of the way ahead.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wait {
+    /// Nobody waits ahead of it.
+    pub(crate) is_head: bool,
+    /// When the lock comes free by itself, where that is known.
+    pub(crate) free_in: Option<Duration>,
+    /// Whoever is in tells nobody when they leave.
+    pub(crate) foreign: bool,
+}
+
+impl Acquired {
+    pub(crate) fn parse(words: &[String]) -> Result<Self> {
+        let wrong = || unexpected(&words);
+        let number = |index: usize| words.get(index).and_then(|word| word.parse::<u64>().ok());
+        let age = Age(number(3).ok_or_else(wrong)?);
+        let free_in = words.get(2).and_then(|word| word.parse().ok()).map(Duration::from_millis);
+        match words.first().map(String::as_str) {
+            Some("granted") => {
+                let token = number(1).and_then(|token| Token::new(token).ok()).ok_or_else(wrong)?;
+                let sent = Moment::from_nanos(number(2).ok_or_else(wrong)?);
+                Ok(Self::Granted { token, sent, age })
+            }
+            Some("queued") => {
+                let foreign = words.get(4).is_some_and(|word| word == "foreign");
+                let is_head = number(1).ok_or_else(wrong)? == 0;
+                Ok(Self::Queued { wait: Wait { is_head, free_in, foreign }, age })
+            }
+            Some("busy") => {
+                let ahead = number(1).and_then(|ahead| usize::try_from(ahead).ok());
+                Ok(Self::Busy { contention: Contention { ahead, retry_after: free_in }, age })
+            }
+            _ => Err(wrong()),
+        }
+    }
+}
+
+/// What `inspect.lua` answers: now, the lock's value, its pttl, holders, waiters.
+pub(crate) type Inspected = (String, String, i64, Vec<String>, Vec<String>);
+
+/// What somebody sees who looks; `None` if nobody holds the lock or waits.
+pub(crate) fn state(name: LockName, inspected: Inspected) -> Result<Option<LockState>> {
+    let (now, value, pttl, holders, waiters) = inspected;
+    let now: u64 = now.parse().map_err(|_| unexpected(&now))?;
+    let mut seen: Vec<Holder> = Vec::new();
+    if let Some(record) = Record::parse(&value) {
+        seen.extend(record.holder(now));
+    } else if !value.is_empty() && value != "tg1 many" {
+        // Another client's, which says nothing of itself.
+        let expires_in = u64::try_from(pttl).ok().map(Duration::from_millis);
+        let details = Details::default();
+        seen.push(Holder { mode: Mode::Exclusive, token: None, expires_in, details });
+    }
+    seen.extend(holders.iter().filter_map(|record| Record::parse(record)?.holder(now)));
+    seen.sort_by_key(|holder| holder.token);
+    let waiters = waiters.iter().filter_map(|record| Record::parse(record)?.waiter(now)).collect();
+    let state = LockState { name, holders: seen, waiters };
+    Ok(Some(state).filter(|state| !(state.holders.is_empty() && state.waiters.is_empty())))
+}
+
+/// A record as scripts write it: `tg1 OWNER KIND LIMIT TOKEN ENDS TTL SENT CHANNEL DETAILS`.
+struct Record<'a> {
+    mode: Mode,
+    token: Option<Token>,
+    ends: u64,
+    details: &'a str,
+}
+
+impl<'a> Record<'a> {
+    fn parse(text: &'a str) -> Option<Self> {
+        let words: [&str; 10] = text.splitn(10, ' ').collect::<Vec<_>>().try_into().ok()?;
+        let [version, _owner, kind, limit, token, ends, _ttl, _sent, _channel, details] = words;
+        let mode = match kind {
+            _ if version != "tg1" => return None,
+            "x" => Mode::Exclusive,
+            "s" => Mode::Shared,
+            _ => Mode::permit(limit.parse().ok()?)?,
+        };
+        let token = token.parse().ok().and_then(|token| Token::new(token).ok());
+        Some(Self { mode, token, ends: ends.parse().ok()?, details })
+    }
+
+    /// How long it lives; `None` if it does not.
+    fn left(&self, now: u64) -> Option<Duration> {
+        self.ends.checked_sub(now).filter(|left| *left > 0).map(Duration::from_millis)
+    }
+
+    fn details(&self) -> Details {
+        serde_json::from_str(self.details).unwrap_or_default()
+    }
+
+    fn holder(&self, now: u64) -> Option<Holder> {
+        let expires_in = Some(self.left(now)?);
+        Some(Holder { mode: self.mode, token: self.token, expires_in, details: self.details() })
+    }
+
+    fn waiter(&self, now: u64) -> Option<Waiter> {
+        self.left(now)?;
+        Some(Waiter { mode: self.mode, details: self.details() })
+    }
+}
+
+/// Details as they are stored.
+pub(crate) fn written(details: &Details) -> Result<String> {
+    serde_json::to_string(details).map_err(|error| Error::invalid("meta cannot be written").caused_by(error))
+}
