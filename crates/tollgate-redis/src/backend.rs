@@ -7,9 +7,9 @@ use std::time::Duration;
 use futures_util::stream;
 use redis::{Client, Cmd, IntoConnectionInfo, ProtocolVersion, Script, ScriptInvocation};
 use tollgate_core::{
-    Age, Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Deadline, Details, Error, Event,
-    Extension, Grant, LockName, LockState, LossCause, Mode, Moment, OwnerId, Release, Result, Revocation,
-    Token, events,
+    Age, Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Deadline, Details, Error,
+    ErrorKind, Event, Extension, Grant, LockName, LockState, LossCause, Mode, Moment, OwnerId, Release,
+    Result, Revocation, Token, events,
 };
 
 use crate::capabilities::capabilities;
@@ -22,6 +22,9 @@ use crate::script;
 
 /// How often locks are looked at for events.
 const EVENTS_EVERY: Duration = Duration::from_millis(250);
+/// How often the first waiter looks whether its turn has come, if messages arrive here and if not.
+const HEARING: Duration = Duration::from_secs(1);
+const DEAF: Duration = Duration::from_millis(50);
 /// How often the first waiter looks whether a client of another kind has left.
 const FOREIGN_EVERY: Duration = Duration::from_millis(100);
 
@@ -85,6 +88,21 @@ impl RedisBackend {
         .map(drop)
     }
 
+    /// As [`run`](Self::run), once more if the connection failed: only for what acts by owner id.
+    async fn run_again<T: redis::FromRedisValue + Send>(
+        &self,
+        script: &Script,
+        name: &LockName,
+        arguments: impl Fn(&mut ScriptInvocation<'_>),
+    ) -> Result<T> {
+        match self.run(script, name, &arguments).await {
+            Err(error) if error.kind() == ErrorKind::Indeterminate => {
+                self.run(script, name, &arguments).await
+            }
+            answer => answer,
+        }
+    }
+
     /// Runs a script on the keys of `name`, over this runtime's connection.
     async fn run<T: redis::FromRedisValue + Send>(
         &self,
@@ -140,9 +158,13 @@ impl RedisBackend {
         let mut expected = self.inbox.expect(claim.owner);
         let mut waited = false;
         loop {
+            let mut losses = self.inbox.losses();
             let wait = match self.ask(claim, true).await? {
                 Acquired::Granted { token, sent, age } => {
                     note_age(claim, age);
+                    if waited && expected.arrives.try_recv().is_err() {
+                        self.inbox.missed();
+                    }
                     return Ok(Grant { waited, ..self.grant(claim, token, sent) });
                 }
                 Acquired::Queued { wait, age } => {
@@ -157,8 +179,24 @@ impl RedisBackend {
                 Ok(HandOver { token, sent }) = &mut expected.arrives => {
                     return Ok(self.grant(claim, token, sent).after_waiting());
                 }
-                () = self.clock.sleep_until(self.clock.now() + pause(claim.ttl, wait)) => {}
+                // The message may have gone with the connection.
+                Ok(()) = losses.changed() => {}
+                () = self.clock.sleep_until(self.clock.now() + self.pause(claim.ttl, wait)) => {}
             }
+        }
+    }
+
+    /// Until a waiter asks again: its place is refreshed every third of its ttl, and it looks now and then
+    /// whether its turn has come without a message, the more often the nearer it is. All of a queue together ask
+    /// about as often as a few of them would.
+    fn pause(&self, ttl: Duration, wait: Wait) -> Duration {
+        let look = if self.inbox.hears() { HEARING } else { DEAF };
+        let pause = (ttl / 3).min(look * (wait.ahead + 1));
+        match wait.free_in {
+            _ if wait.ahead > 0 => pause,
+            _ if wait.foreign => pause.min(FOREIGN_EVERY),
+            Some(free_in) => pause.min(free_in + Duration::from_millis(1)),
+            None => pause,
         }
     }
 
@@ -169,18 +207,6 @@ impl RedisBackend {
 
     fn unanswered(&self) -> MutexGuard<'_, HashMap<OwnerId, Link>> {
         self.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Until a waiter asks again: its place is refreshed every third of its ttl, and whoever is first looks when the
-/// lock may have come free without anybody saying so.
-fn pause(ttl: Duration, wait: Wait) -> Duration {
-    let refresh = ttl / 3;
-    match wait.free_in {
-        _ if !wait.is_head => refresh,
-        _ if wait.foreign => refresh.min(FOREIGN_EVERY),
-        Some(free_in) => refresh.min(free_in + Duration::from_millis(1)),
-        None => refresh,
     }
 }
 
@@ -265,11 +291,10 @@ impl Backend for RedisBackend {
     fn release<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Result<Release>> {
         Box::pin(async move {
             let owner = grant.owner.to_hex();
-            let released: u64 = self
-                .run(&script::RELEASE, &grant.name, |script| {
-                    script.arg(owner);
-                })
-                .await?;
+            let with_owner = |script: &mut ScriptInvocation<'_>| {
+                script.arg(owner.as_str());
+            };
+            let released: u64 = self.run_again(&script::RELEASE, &grant.name, with_owner).await?;
             Ok(if released == 0 { Release::AlreadyLost } else { Release::Released })
         })
     }

@@ -17,7 +17,7 @@ pub(crate) fn capabilities() -> Capabilities {
         ttl: TtlRange {
             min: Duration::from_millis(100),
             max: Duration::from_secs(24 * 3600),
-            step: Duration::from_millis(1),
+            step: Duration::ZERO,
         },
         adopt: Adopt::Any,
         revoke: Revoke::Forced,

@@ -1,10 +1,11 @@
 //! Where hand-overs arrive: messages on this client's channel, sorted by the claims that wait for them.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redis::{PushInfo, PushKind, Value};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tollgate_core::{Moment, OwnerId, Token};
 
 /// A lock that was handed over.
@@ -16,9 +17,19 @@ pub(crate) struct HandOver {
 }
 
 /// The claims of one client that wait.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Inbox {
     waiting: Mutex<HashMap<OwnerId, oneshot::Sender<HandOver>>>,
+    /// Changes when a connection is lost: what was said meanwhile was said to nobody.
+    lost: watch::Sender<u64>,
+    /// Whether messages arrive here at all, as far as was found out.
+    hears: AtomicBool,
+}
+
+impl Default for Inbox {
+    fn default() -> Self {
+        Self { waiting: Mutex::default(), lost: watch::Sender::new(0), hears: AtomicBool::new(false) }
+    }
 }
 
 /// One of them. It ends when this is dropped.
@@ -36,11 +47,32 @@ impl Inbox {
         Expected { inbox: self.clone(), owner, arrives }
     }
 
+    /// A connection was lost.
+    pub(crate) fn lose(&self) {
+        self.lost.send_modify(|times| *times += 1);
+    }
+
+    /// Tells when a connection was lost, from now on.
+    pub(crate) fn losses(&self) -> watch::Receiver<u64> {
+        self.lost.subscribe()
+    }
+
+    /// Whether messages arrive. Where they do not, those who wait have to ask more often.
+    pub(crate) fn hears(&self) -> bool {
+        self.hears.load(Ordering::Relaxed)
+    }
+
+    /// A message that should have come did not.
+    pub(crate) fn missed(&self) {
+        self.hears.store(false, Ordering::Relaxed);
+    }
+
     /// Takes a message from Redis. Whatever is not understood is no hand-over: the claim asks again anyway.
     pub(crate) fn receive(&self, push: &PushInfo) {
         if push.kind != PushKind::Message {
             return;
         }
+        self.hears.store(true, Ordering::Relaxed);
         let Some(Value::BulkString(message)) = push.data.last() else { return };
         let Some((owner, hand_over)) = std::str::from_utf8(message).ok().and_then(parse) else { return };
         if let Some(waiting) = self.waiting().remove(&owner) {

@@ -4,11 +4,12 @@
 //! another thread; renewals and everything in the background use the keeper's, which no caller can block.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, FromRedisValue, ScriptInvocation};
+use redis::{AsyncConnectionConfig, Client, Cmd, FromRedisValue, PushInfo, PushKind, ScriptInvocation};
 use tokio::runtime::{Handle, Id};
 use tollgate_core::{BoxFuture, Clock, Error, ErrorKind, Result};
 
@@ -39,6 +40,8 @@ pub(crate) struct Link {
     connection: MultiplexedConnection,
     /// By which Redis knows it.
     id: u64,
+    /// It was closed from the other side.
+    closed: Arc<AtomicBool>,
     runtime: Id,
 }
 
@@ -52,7 +55,7 @@ impl Links {
         let runtime = Handle::current().id();
         let seat = self.seats().entry(runtime).or_default().clone();
         let mut link = seat.link.lock().await;
-        if let Some(link) = &*link {
+        if let Some(link) = link.as_ref().filter(|link| !link.closed.load(Ordering::Acquire)) {
             return Ok(link.clone());
         }
         let opened = self.within(Box::pin(self.open(runtime))).await.unwrap_or_else(|| {
@@ -62,8 +65,13 @@ impl Links {
     }
 
     async fn open(&self, runtime: Id) -> Result<Link> {
-        let inbox = self.inbox.clone();
-        let receive = move |push| -> std::result::Result<(), ()> {
+        let closed = Arc::new(AtomicBool::new(false));
+        let (inbox, closes) = (self.inbox.clone(), closed.clone());
+        let receive = move |push: PushInfo| -> std::result::Result<(), ()> {
+            if push.kind == PushKind::Disconnection {
+                closes.store(true, Ordering::Release);
+                inbox.lose();
+            }
             inbox.receive(&push);
             Ok(())
         };
@@ -76,7 +84,11 @@ impl Links {
         let mut connection = connected.map_err(of_connect)?;
         let id = Cmd::new().arg("CLIENT").arg("ID").query_async(&mut connection).await.map_err(of_connect)?;
         connection.subscribe(&self.channel).await.map_err(of_connect)?;
-        Ok(Link { connection, id, runtime })
+        // Whether messages arrive is found out by one of our own.
+        let mut probe = Cmd::new();
+        probe.arg("PUBLISH").arg(&self.channel).arg("probe");
+        let _: u64 = probe.query_async(&mut connection).await.map_err(of_connect)?;
+        Ok(Link { connection, id, closed, runtime })
     }
 
     /// Runs a script over `link`. A connection that fails is not used again.

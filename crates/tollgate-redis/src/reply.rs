@@ -22,8 +22,8 @@ pub(crate) enum Acquired {
 /// What a waiter knows of the way ahead.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wait {
-    /// Nobody waits ahead of it.
-    pub(crate) is_head: bool,
+    /// How many wait ahead of it.
+    pub(crate) ahead: u32,
     /// When the lock comes free by itself, where that is known.
     pub(crate) free_in: Option<Duration>,
     /// Whoever is in tells nobody when they leave.
@@ -44,8 +44,8 @@ impl Acquired {
             }
             Some("queued") => {
                 let foreign = words.get(4).is_some_and(|word| word == "foreign");
-                let is_head = number(1).ok_or_else(wrong)? == 0;
-                Ok(Self::Queued { wait: Wait { is_head, free_in, foreign }, age })
+                let ahead = number(1).and_then(|ahead| u32::try_from(ahead).ok()).ok_or_else(wrong)?;
+                Ok(Self::Queued { wait: Wait { ahead, free_in, foreign }, age })
             }
             Some("busy") => {
                 let ahead = number(1).and_then(|ahead| usize::try_from(ahead).ok());
