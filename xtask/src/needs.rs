@@ -1,8 +1,11 @@
 //! What tests need beside Rust and a C compiler, and how it comes onto the machine.
 
+use std::fs;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Command, Stdio};
 
-/// A program, and the Debian package it comes in.
+/// A program (or a file, where packages keep it off the path), and the Debian package it comes in.
 const NEEDED: &[(&str, &str)] = &[
     ("cc", "gcc"),
     ("env", "coreutils"),
@@ -16,6 +19,14 @@ const NEEDED: &[(&str, &str)] = &[
     ("prlimit", "util-linux"),
     ("man", "man-db"),
     ("groff", "groff-base"),
+    ("redis-server", "redis-server"),
+    ("redis-cli", "redis-tools"),
+    ("etcd", "etcd-server"),
+    ("etcdctl", "etcd-client"),
+    ("/usr/share/java/zookeeper.jar", "zookeeper"),
+    ("java", "default-jre-headless"),
+    ("/usr/lib/postgresql/15/bin/postgres", "postgresql-15"),
+    ("/usr/sbin/mariadbd", "mariadb-server"),
 ];
 
 /// Installs what is missing, or says what is.
@@ -27,18 +38,24 @@ pub(crate) fn install() -> Result<(), String> {
                 .to_owned(),
         );
     }
-    let missing: Vec<_> = NEEDED.iter().filter(|(program, _)| !is_there(program)).collect();
+    let missing = missing();
     if missing.is_empty() {
         return Ok(());
     }
-    let packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
+    let mut packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
+    packages.dedup();
     println!("installing {}", packages.join(", "));
     if !is_there("apt-get") {
         return Err(format!("the tests need {}; install what provides them", names(&missing)));
     }
+    let _quiet = NoServices::start()?;
     apt(&["update"])?;
     apt(&[&["install", "-y", "--no-install-recommends"], &packages[..]].concat())
         .map_err(|error| format!("{error}; the tests need {}", names(&missing)))
+}
+
+fn missing() -> Vec<&'static (&'static str, &'static str)> {
+    NEEDED.iter().filter(|(program, _)| !is_there(program)).collect()
 }
 
 fn names(missing: &[&(&str, &str)]) -> String {
@@ -61,5 +78,35 @@ fn is_root() -> bool {
 
 fn is_there(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
+    // Joining an absolute path gives that path.
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+/// Keeps packages from starting services of their own while they are installed: the tests start what they
+/// need. A policy that the machine already has stays as it is.
+struct NoServices {
+    ours: bool,
+}
+
+impl NoServices {
+    const POLICY: &str = "/usr/sbin/policy-rc.d";
+
+    fn start() -> Result<Self, String> {
+        let made = fs::OpenOptions::new().write(true).create_new(true).mode(0o755).open(Self::POLICY);
+        match made.and_then(|mut policy| io::Write::write_all(&mut policy, b"#!/bin/sh\nexit 101\n")) {
+            Ok(()) => Ok(Self { ours: true }),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(Self { ours: false }),
+            Err(error) => Err(format!("{} cannot be written: {error}", Self::POLICY)),
+        }
+    }
+}
+
+impl Drop for NoServices {
+    fn drop(&mut self) {
+        if self.ours
+            && let Err(error) = fs::remove_file(Self::POLICY)
+        {
+            eprintln!("xtask: {} stays behind: {error}", Self::POLICY);
+        }
+    }
 }

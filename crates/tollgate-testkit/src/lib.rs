@@ -3,7 +3,8 @@
 //! [`conformance`] is the suite every backend must pass, chosen by its capabilities; [`history`] checks
 //! what was observed against the fenced mutex; [`fault`] makes a backend's engine unreliable, [`blocked`] drives it from threads; [`helper`] is
 //! the process that gets killed; [`fakes`] are small engines of the two shapes that `memory:` and `file:`
-//! do not have; [`mutants`] are backends that break a promise on purpose.
+//! do not have; [`mutants`] are backends that break a promise on purpose; [`engines`] are real ones, started
+//! and killed; [`proxy`] makes trouble on the wire to either.
 
 // A test's panic is its verdict.
 #![allow(clippy::unwrap_used)]
@@ -11,13 +12,16 @@
 pub mod blocked;
 pub mod clock;
 pub mod conformance;
+pub mod engines;
 pub mod expected;
 pub mod fakes;
 pub mod fault;
 pub mod helper;
 pub mod history;
 pub mod mutants;
+pub mod proxy;
 pub mod scale;
 pub mod subject;
+mod sys;
 
-pub use subject::{Subject, World};
+pub use subject::{Chaos, Subject, World};

@@ -8,6 +8,9 @@ use tollgate_core::{
     OwnerId, Result,
 };
 
+use crate::fault::Operation;
+use crate::proxy::{Caught, Deed, Proxy, Which};
+
 /// A backend under test.
 pub trait Subject: Send + Sync + 'static {
     /// Its name, for the lines that are printed.
@@ -20,6 +23,13 @@ pub trait Subject: Send + Sync + 'static {
     /// Becomes a client of the engine at `address`, with deadlines read from `clock`.
     fn open<'a>(&'a self, address: &'a str, clock: Arc<dyn Clock>)
     -> BoxFuture<'a, Result<Arc<dyn Backend>>>;
+
+    /// A proxy in front of the engine at `address`. Every backend that is reached over a network has one: the
+    /// cases on what a network does to requests fail without.
+    fn through(&self, address: &str) -> Option<Chaos> {
+        let _ = address;
+        None
+    }
 
     /// Removes what the engine left behind, after the last case.
     fn finish(&self) {}
@@ -62,8 +72,33 @@ impl Subject for Wrapped {
         })
     }
 
+    fn through(&self, address: &str) -> Option<Chaos> {
+        self.inner.through(address)
+    }
+
     fn finish(&self) {
         self.inner.finish();
+    }
+}
+
+/// A troubled way to an engine.
+pub struct Chaos {
+    /// What makes the trouble.
+    pub proxy: Proxy,
+    /// What [`Subject::open`] takes to go through it.
+    pub address: String,
+    /// Whether a request of the proxy's protocol does what is asked for by this operation.
+    pub is: fn(Operation, &[u8]) -> bool,
+    /// How a request is repeated: [`Deed::RepeatElsewhere`], or [`Deed::Repeat`] where connections need a
+    /// greeting.
+    pub repeat: Deed,
+}
+
+impl Chaos {
+    /// Does something to the next request for `operation`.
+    pub fn on(&self, operation: Operation, deed: Deed) -> Caught {
+        let is = self.is;
+        self.proxy.on(Which::matching(move |frame| is(operation, frame)), deed)
     }
 }
 
@@ -108,6 +143,16 @@ impl World {
     /// Locks of a client of its own.
     pub async fn locks(&self) -> Locks {
         self.wrap(self.backend().await)
+    }
+
+    /// Locks of a client of its own whose way to the engine can be troubled.
+    pub async fn troubled_locks(&self) -> (Locks, Chaos) {
+        let chaos = self.subject.through(&self.address).expect(
+            "a backend that is reached over a network is tested with a proxy in between; give its Subject \
+             a `through`",
+        );
+        let backend = self.subject.open(&chaos.address, self.clock.clone()).await;
+        (self.wrap(backend.expect("the engine under test can be opened")), chaos)
     }
 
     /// Locks on a backend made by the case.

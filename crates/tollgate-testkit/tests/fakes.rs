@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use tollgate_core::{Backend, BoxFuture, Clock, Keeper, Result};
 use tollgate_testkit::fakes::{polling::PollingBackend, session::SessionBackend};
-use tollgate_testkit::{Subject, conformance, fakes};
+use tollgate_testkit::{Chaos, Subject, conformance, fakes};
 
 /// One engine for all cases, in the process that runs them: a helper that is killed or stopped takes
 /// nothing along.
@@ -31,6 +31,10 @@ impl Subject for Session {
             Ok(Arc::new(SessionBackend::new(address, clock, Keeper::global()?)) as Arc<dyn Backend>)
         })
     }
+
+    fn through(&self, address: &str) -> Option<Chaos> {
+        Some(fakes::through(address))
+    }
 }
 
 /// As above.
@@ -54,6 +58,10 @@ impl Subject for Polling {
         clock: Arc<dyn Clock>,
     ) -> BoxFuture<'a, Result<Arc<dyn Backend>>> {
         Box::pin(async move { Ok(Arc::new(PollingBackend::new(address, clock)) as Arc<dyn Backend>) })
+    }
+
+    fn through(&self, address: &str) -> Option<Chaos> {
+        Some(fakes::through(address))
     }
 }
 

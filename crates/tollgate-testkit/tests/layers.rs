@@ -11,7 +11,7 @@ use tollgate_core::{Backend, BoxFuture, Clock, Keeper, Result};
 use tollgate_testkit::blocked::Blocked;
 use tollgate_testkit::fakes::session::{self, SessionBackend};
 use tollgate_testkit::subject::Wrapped;
-use tollgate_testkit::{Subject, conformance};
+use tollgate_testkit::{Chaos, Subject, conformance, fakes};
 
 use memory::Memory;
 
@@ -38,6 +38,10 @@ impl Subject for Session {
         Box::pin(async move {
             Ok(Arc::new(SessionBackend::new(address, clock, Keeper::global()?)) as Arc<dyn Backend>)
         })
+    }
+
+    fn through(&self, address: &str) -> Option<Chaos> {
+        Some(fakes::through(address))
     }
 }
 

@@ -20,6 +20,7 @@ mod revoking;
 mod sets;
 mod tokens;
 mod unknown;
+mod wires;
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -87,6 +88,7 @@ pub fn cases() -> Vec<Case> {
         sets::CASES,
         tokens::CASES,
         unknown::CASES,
+        wires::CASES,
     ]
     .concat()
 }

@@ -23,6 +23,11 @@ pub(crate) fn reaches_processes(capabilities: &Capabilities) -> bool {
     capabilities.scope != Scope::Process
 }
 
+/// Whether there is a wire between client and engine.
+pub(crate) fn networked(capabilities: &Capabilities) -> bool {
+    capabilities.scope == Scope::Network
+}
+
 /// Whether those who wait are served in order.
 pub(crate) fn queues(capabilities: &Capabilities) -> bool {
     capabilities.queue == Queue::Fifo

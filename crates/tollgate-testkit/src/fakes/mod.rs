@@ -14,3 +14,14 @@ pub mod session;
 #[cfg(test)]
 mod tests;
 mod wire;
+
+use crate::proxy::{Deed, Lines, Proxy};
+use crate::subject::Chaos;
+
+/// A troubled way to the fake at `address`.
+pub fn through(address: &str) -> Chaos {
+    let upstream = address.parse().expect("a fake's address is an address");
+    let proxy = Proxy::start(upstream, Lines);
+    let address = proxy.address().to_string();
+    Chaos { proxy, address, is: wire::asks_for, repeat: Deed::RepeatElsewhere }
+}

@@ -11,7 +11,8 @@ use tollgate_core::{
 };
 
 use super::{polling, session};
-use crate::subject::eventually;
+use crate::conformance;
+use crate::subject::{Subject, eventually};
 
 const TTL: Duration = Duration::from_millis(300);
 const LONG: Duration = Duration::from_secs(3);
@@ -94,6 +95,35 @@ async fn slow_way(engine: String, before: Duration, after: Duration) -> String {
         }
     });
     address
+}
+
+/// A backend on a network whose subject knows of no proxy.
+struct Unproxied;
+
+impl Subject for Unproxied {
+    fn name(&self) -> &'static str {
+        "fake-polling"
+    }
+
+    fn address(&self) -> String {
+        polling::start()
+    }
+
+    fn open<'a>(
+        &'a self,
+        address: &'a str,
+        clock: Arc<dyn Clock>,
+    ) -> BoxFuture<'a, tollgate_core::Result<Arc<dyn Backend>>> {
+        Box::pin(async move { Ok(polling_client(address, clock)) })
+    }
+}
+
+#[test]
+fn a_backend_on_a_network_cannot_dodge_the_proxy() {
+    let case = conformance::named("an_acquire_that_arrives_twice_is_one_grant");
+    assert!((case.applies)(polling_client("127.0.0.1:1", clock()).capabilities()));
+    let failed = conformance::run(case, Arc::new(Unproxied), LONG).unwrap_err();
+    assert!(failed.contains("give its Subject a `through`"), "{failed}");
 }
 
 #[tokio::test]

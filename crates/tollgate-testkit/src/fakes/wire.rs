@@ -11,6 +11,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tollgate_core::{Error, ErrorKind, Result};
 
+use crate::fault::Operation;
+
 /// How long an engine on this very host may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often an engine looks what is due though nobody asks.
@@ -133,6 +135,17 @@ impl Wire {
         serde_json::from_str(&line)
             .map_err(|error| Error::new(ErrorKind::Unexpected, "the reply makes no sense").caused_by(error))
     }
+}
+
+/// Whether a line is a request for `operation`: requests begin with what they are.
+pub(super) fn asks_for(operation: Operation, line: &[u8]) -> bool {
+    let words: &[&str] = match operation {
+        Operation::TryAcquire | Operation::Acquire => &["Acquire"],
+        Operation::Withdraw => &["Withdraw"],
+        Operation::Extend => &["Extend", "Check", "Renew"],
+        Operation::Release => &["Release"],
+    };
+    words.iter().any(|word| line.starts_with(format!("{{\"{word}\":").as_bytes()))
 }
 
 fn unknown(message: &str) -> Error {

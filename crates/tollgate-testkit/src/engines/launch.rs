@@ -1,0 +1,251 @@
+//! How each engine is prepared and started: its programs, its files and its command line.
+
+use std::fs;
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::process::Signal;
+
+use super::config::{Config, Kind};
+use super::spawner;
+use super::trouble::Trouble;
+
+/// What one node needs to know.
+pub(super) struct Place {
+    /// Its number, from 1.
+    pub(super) number: usize,
+    /// Where it works and logs.
+    pub(super) folder: PathBuf,
+    /// The ports of all nodes, each with the clients' first.
+    pub(super) ports: Vec<Vec<u16>>,
+}
+
+impl Place {
+    /// What it would lose with its disk.
+    pub(super) fn data(&self) -> PathBuf {
+        self.folder.join("data")
+    }
+
+    fn port(&self) -> String {
+        self.ports[self.number - 1][0].to_string()
+    }
+}
+
+impl Kind {
+    /// How many ports a node has.
+    pub(super) fn ports(self) -> usize {
+        match self {
+            Self::Redis | Self::Postgres | Self::MariaDb => 1,
+            Self::Etcd => 2,
+            Self::ZooKeeper => 3,
+        }
+    }
+
+    /// The signal that has it end in order, whoever is connected.
+    pub(super) fn end_signal(self) -> Signal {
+        match self {
+            // TERM would wait until the last client leaves.
+            Self::Postgres => Signal::INT,
+            _ => Signal::TERM,
+        }
+    }
+
+    /// The user it runs as when the tests are root's: PostgreSQL refuses to be, and MariaDB would change
+    /// users itself, and with that shake off the signal that ties it to the test program.
+    fn user(self) -> Option<&'static str> {
+        match self {
+            Self::Postgres => Some("postgres"),
+            Self::MariaDb => Some("mysql"),
+            _ => None,
+        }
+    }
+}
+
+/// Makes the data of a node that has none.
+pub(super) fn prepare(config: &Config, place: &Place) -> Result<(), Trouble> {
+    let data = place.data();
+    fs::create_dir_all(&data)?;
+    let owner = Owner::of(config.kind)?;
+    for folder in [&place.folder, &data] {
+        owner.give(folder)?;
+    }
+    match config.kind {
+        Kind::Redis | Kind::Etcd => Ok(()),
+        Kind::ZooKeeper => {
+            fs::write(data.join("myid"), place.number.to_string())?;
+            Ok(fs::write(place.folder.join("zoo.cfg"), zoo_cfg(config, place))?)
+        }
+        Kind::Postgres => {
+            let mut command = program("/usr/lib/postgresql/15/bin/initdb", "postgresql-15")?;
+            command.args(["-A", "trust", "-U", "postgres", "-E", "UTF8", "--no-sync", "-D"]).arg(&data);
+            run(owner.become_it(command), place)
+        }
+        Kind::MariaDb => {
+            let mut command = program("mariadb-install-db", "mariadb-server")?;
+            command.args(["--no-defaults", "--auth-root-authentication-method=normal"]);
+            command.arg(format!("--datadir={}", data.display()));
+            run(owner.become_it(command), place)
+        }
+    }
+}
+
+/// The command line of a node.
+pub(super) fn command(config: &Config, place: &Place) -> Result<Command, Trouble> {
+    let (data, port) = (place.data(), place.port());
+    let mut command = match config.kind {
+        Kind::Redis => {
+            let mut command = program("redis-server", "redis-server")?;
+            command.args(["--port", &port, "--bind", "127.0.0.1", "--dir"]).arg(&data);
+            command
+        }
+        Kind::Etcd => {
+            let mut command = program("etcd", "etcd-server")?;
+            let url = |port: u16| format!("http://127.0.0.1:{port}");
+            let own = &place.ports[place.number - 1];
+            let peers = place.ports.iter().enumerate();
+            let peers: Vec<_> = peers.map(|(n, ports)| format!("n{}={}", n + 1, url(ports[1]))).collect();
+            command.args(["--name", &format!("n{}", place.number), "--initial-cluster", &peers.join(",")]);
+            command.args(["--listen-client-urls", &url(own[0]), "--advertise-client-urls", &url(own[0])]);
+            command.args(["--listen-peer-urls", &url(own[1]), "--initial-advertise-peer-urls", &url(own[1])]);
+            command
+                .args(["--heartbeat-interval", "20", "--election-timeout", "200", "--data-dir"])
+                .arg(&data);
+            command
+        }
+        Kind::ZooKeeper => {
+            let jars = ["/usr/share/java/zookeeper.jar", "/usr/share/java/slf4j-simple.jar"];
+            for jar in jars {
+                find(jar, "zookeeper")?;
+            }
+            let mut command = program("java", "default-jre-headless")?;
+            command.args(["-Xmx512m", "-cp", &jars.join(":")]);
+            command.args(["org.apache.zookeeper.server.quorum.QuorumPeerMain", "zoo.cfg"]);
+            command
+        }
+        Kind::Postgres => {
+            let mut command = program("/usr/lib/postgresql/15/bin/postgres", "postgresql-15")?;
+            command.args(["-p", &port, "-c", "listen_addresses=127.0.0.1", "-D"]).arg(&data);
+            command.arg("-c").arg(format!("unix_socket_directories={}", place.folder.display()));
+            command
+        }
+        Kind::MariaDb => {
+            let mut command = program("/usr/sbin/mariadbd", "mariadb-server")?;
+            command.args(["--no-defaults", "--bind-address=127.0.0.1"]).arg(format!("--port={port}"));
+            command.arg(format!("--datadir={}", data.display()));
+            command.arg(format!("--socket={}", place.folder.join("m.sock").display()));
+            command
+        }
+    };
+    if config.kind != Kind::ZooKeeper {
+        command.args(&config.arguments);
+    }
+    let mut command = Owner::of(config.kind)?.become_it(command);
+    settle(&mut command, place);
+    Ok(command)
+}
+
+fn zoo_cfg(config: &Config, place: &Place) -> String {
+    let mut lines = vec![
+        "tickTime=200".to_owned(),
+        "initLimit=25".to_owned(),
+        "syncLimit=10".to_owned(),
+        "admin.enableServer=false".to_owned(),
+        "maxClientCnxns=0".to_owned(),
+        "4lw.commands.whitelist=*".to_owned(),
+        "clientPortAddress=127.0.0.1".to_owned(),
+        format!("clientPort={}", place.port()),
+        format!("dataDir={}", place.data().display()),
+    ];
+    if place.ports.len() > 1 {
+        let servers = place.ports.iter().enumerate();
+        lines.extend(servers.map(|(n, p)| format!("server.{}=127.0.0.1:{}:{}", n + 1, p[1], p[2])));
+    }
+    lines.extend(config.arguments.iter().cloned());
+    lines.join("\n") + "\n"
+}
+
+/// Has a command keep to the node's folder, with temporary files too: a MariaDB that starts removes those of
+/// any other that has the same place for them.
+fn settle(command: &mut Command, place: &Place) {
+    command.current_dir(&place.folder).env("TMPDIR", &place.folder).stdin(Stdio::null());
+}
+
+/// Runs a command to its end, in the node's folder.
+fn run(mut command: Command, place: &Place) -> Result<(), Trouble> {
+    settle(&mut command, place);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let said = format!("{command:?}");
+    let output = spawner::spawn(command)?.wait_with_output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let words = [output.stdout, output.stderr].concat();
+    Err(Trouble::new(format!("{said} failed:\n{}", String::from_utf8_lossy(&words))))
+}
+
+/// A command for a program that is there.
+fn program(name: &str, package: &str) -> Result<Command, Trouble> {
+    Ok(Command::new(find(name, package)?))
+}
+
+/// Where a program or file is; it comes with the Debian package `package`.
+pub(super) fn find(name: &str, package: &str) -> Result<PathBuf, Trouble> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // Joining an absolute path gives that path.
+    let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|path| path.is_file());
+    found.ok_or_else(|| Trouble::missing(Path::new(name), package))
+}
+
+/// Whom a node's files belong to.
+enum Owner {
+    /// Whoever runs the tests.
+    Us,
+    User {
+        uid: u32,
+        gid: u32,
+    },
+}
+
+impl Owner {
+    fn of(kind: Kind) -> Result<Self, Trouble> {
+        let Some(user) = kind.user().filter(|_| rustix::process::geteuid().is_root()) else {
+            return Ok(Self::Us);
+        };
+        let users = fs::read_to_string("/etc/passwd")?;
+        let found = users.lines().find_map(|line| {
+            let mut fields = line.split(':');
+            (fields.next() == Some(user)).then_some(())?;
+            Some(Self::User { uid: fields.nth(1)?.parse().ok()?, gid: fields.next()?.parse().ok()? })
+        });
+        found.ok_or_else(|| Trouble::new(format!("there is no user {user}; its package makes it")))
+    }
+
+    fn give(&self, folder: &Path) -> Result<(), Trouble> {
+        if let Self::User { uid, gid } = self {
+            chown(folder, Some(*uid), Some(*gid))?;
+        }
+        Ok(())
+    }
+
+    fn become_it(&self, mut command: Command) -> Command {
+        if let Self::User { uid, gid } = self {
+            command.uid(*uid).gid(*gid);
+        }
+        command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_program_says_which_package_brings_it() {
+        let sentence = find("no-such-engine", "some-package").unwrap_err().to_string();
+        for word in ["no-such-engine", "Debian package some-package", "cargo xtask test"] {
+            assert!(sentence.contains(word), "{sentence}");
+        }
+    }
+}
