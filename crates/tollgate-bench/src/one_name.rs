@@ -1,13 +1,14 @@
 //! Clients that all want one lock: how fast it changes hands, and how fairly.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::task::JoinSet;
 
 use crate::contender::{Client, Contender, Failure};
-use crate::machine::cpu_seconds;
 use crate::report::{Fairness, Latencies, Measured};
+use crate::stopwatch::Stopwatch;
+use crate::workload::Round;
 
 /// What those who get in see of those before.
 struct Gate {
@@ -47,31 +48,32 @@ impl Gate {
 /// `count` clients, each with a connection of its own, take and release one lock.
 pub(crate) async fn run(
     contender: &Arc<dyn Contender>,
-    prefix: &str,
+    round: Round<'_>,
     count: usize,
-    time: Duration,
 ) -> Result<Measured, Failure> {
     let last = Last { left: None, grants: vec![0; count], same_again: 0, handed_over: Latencies::new() };
     let gate = Arc::new(Gate { last: Mutex::new(last) });
+    let stopwatch = Stopwatch::new(round.meter);
     let mut clients = Vec::new();
     for _ in 0..count {
         clients.push(contender.client().await?);
     }
     let mut tasks = JoinSet::new();
-    let (spent, started) = (cpu_seconds(), Instant::now());
+    let running = stopwatch.start();
     for (number, client) in clients.into_iter().enumerate() {
-        tasks.spawn(passages(gate.clone(), client, number, prefix.to_owned(), started + time));
+        let until = running.since() + round.time;
+        tasks.spawn(passages(gate.clone(), client, number, round.prefix.to_owned(), until));
     }
     while let Some(passed) = tasks.join_next().await {
         passed??;
     }
-    let (elapsed, spent) = (started.elapsed(), cpu_seconds() - spent);
+    let spent = running.stop();
     let last = std::mem::replace(
         &mut *gate.last(),
         Last { left: None, grants: Vec::new(), same_again: 0, handed_over: Latencies::new() },
     );
     let fairness = Fairness::of(&last.grants, last.same_again);
-    Ok(Measured::cycles(last.handed_over, elapsed, spent).with_fairness(fairness))
+    Ok(Measured::cycles(last.handed_over, spent).with_fairness(fairness))
 }
 
 async fn passages(
