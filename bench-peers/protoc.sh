@@ -5,6 +5,6 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 # What the outer build was told is not for this one.
 unset CARGO_ENCODED_RUSTFLAGS RUSTFLAGS CARGO_BUILD_TARGET TARGET
-CARGO_TARGET_DIR=$here/target/protoc cargo build --quiet --release --locked \
+CARGO_TARGET_DIR=$here/target/protoc "${CARGO:-cargo}" build --quiet --release --locked \
     --manifest-path "$here/protoc/Cargo.toml" >&2
 exec "$here/target/protoc/release/protoc" "$@"

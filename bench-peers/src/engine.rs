@@ -60,10 +60,10 @@ impl EngineName {
             Self::RedisDurable => vec![Config::durable_redis()],
             Self::Redlock => vec![Config::redis(); 3],
             Self::Redlock5 => vec![Config::redis(); 5],
-            Self::Etcd => vec![Config::etcd()],
-            Self::Etcd3 => vec![Config::etcd().nodes(3)],
-            Self::Zookeeper => vec![Config::zookeeper()],
-            Self::Zookeeper3 => vec![Config::zookeeper().nodes(3)],
+            Self::Etcd => vec![patient_etcd()],
+            Self::Etcd3 => vec![patient_etcd().nodes(3)],
+            Self::Zookeeper => vec![patient_zookeeper()],
+            Self::Zookeeper3 => vec![patient_zookeeper().nodes(3)],
             // A crowd of a hundred has a connection each, twice: those of the round before are still closing.
             Self::Postgres => vec![Config::postgres().argument("-c").argument("max_connections=300")],
             Self::Mariadb => vec![Config::mariadb().argument("--max-connections=300")],
@@ -103,6 +103,16 @@ impl EngineName {
             Self::File => vec![Arc::new(PlainFile::new(&site.folder.path().join("plain"))?)],
         })
     }
+}
+
+/// With the intervals it has by itself: tests hurry its elections, which a busy machine loses.
+fn patient_etcd() -> Config {
+    Config::etcd().argument("--heartbeat-interval=100").argument("--election-timeout=1000")
+}
+
+/// With the tick of its sample configuration.
+fn patient_zookeeper() -> Config {
+    Config::zookeeper().argument("tickTime=2000")
 }
 
 impl Site {

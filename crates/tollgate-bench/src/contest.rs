@@ -84,10 +84,11 @@ impl Contest {
     async fn measure(&self, workload: Workload, bar: &ProgressBar) -> Result<Vec<Vec<Measured>>, Failure> {
         let mut measured = vec![Vec::new(); self.entries.len()];
         for number in 0..workload.rounds(self.rounds) {
-            // Names of their own: nothing is left over from the round before.
-            let prefix = format!("bench/{}/{number}", std::process::id());
-            let round = Round { prefix: &prefix, time: self.time, meter: None };
-            for (Entry { contender, .. }, rounds) in self.entries.iter().zip(&mut measured) {
+            for (place, (Entry { contender, .. }, rounds)) in
+                self.entries.iter().zip(&mut measured).enumerate()
+            {
+                let prefix = prefix(workload, place, &number.to_string());
+                let round = Round { prefix: &prefix, time: self.time, meter: None };
                 bar.set_message(format!("{workload}: {} ({}/{})", contender.name(), number + 1, self.rounds));
                 if workload.suits(&**contender) {
                     rounds.push(workload.run(contender, round).await?);
@@ -100,9 +101,9 @@ impl Contest {
 
     /// What each contender's locks cost on the wire, where somebody counts.
     async fn count(&self, workload: Workload, bar: &ProgressBar) -> Result<Vec<Option<Wire>>, Failure> {
-        let prefix = format!("bench/{}/counted", std::process::id());
         let mut counted = vec![None; self.entries.len()];
-        for (entry, wire) in self.entries.iter().zip(&mut counted) {
+        for (place, (entry, wire)) in self.entries.iter().zip(&mut counted).enumerate() {
+            let prefix = prefix(workload, place, "counted");
             let Some((twin, meter)) = &entry.counted else { continue };
             bar.set_message(format!("{workload}: {} (counting)", twin.name()));
             if workload.suits(&**twin) && workload.counts() {
@@ -121,7 +122,7 @@ impl Contest {
         counted: Vec<Option<Wire>>,
     ) -> Vec<Line> {
         let medians: Vec<Measured> = measured.iter().map(|rounds| Measured::median(rounds)).collect();
-        let first = medians.first().and_then(|median| median.per_second);
+        let first = medians.first().and_then(|median| median.per_second).filter(|first| *first > 0.0);
         let each = self.entries.iter().zip(medians).zip(measured.iter().zip(counted));
         each.filter(|(_, (rounds, _))| !rounds.is_empty())
             .map(|((entry, median), (rounds, wire))| Line {
@@ -133,6 +134,11 @@ impl Contest {
             })
             .collect()
     }
+}
+
+/// Names that nobody else uses: nothing is left over from the round before.
+fn prefix(workload: Workload, place: usize, round: &str) -> String {
+    format!("bench/{}/{}/{place}-{round}", std::process::id(), workload.tag())
 }
 
 /// On stderr, and only if that is a terminal.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use crate::contender::{Client, Contender, Failure};
+use crate::drain::drain;
 use crate::report::{Latencies, Measured};
 use crate::stopwatch::Stopwatch;
 use crate::workload::Round;
@@ -50,9 +51,7 @@ pub(crate) async fn run(
     let number = passages.number.load(Ordering::Relaxed);
     let spent = running.stop();
     passages.over.store(true, Ordering::Relaxed);
-    while let Some(passed) = tasks.join_next().await {
-        passed??;
-    }
+    drain(tasks).await?;
     Ok(Measured::hand_overs(number, spent, Latencies::new()))
 }
 

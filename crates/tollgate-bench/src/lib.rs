@@ -7,6 +7,7 @@
 mod contender;
 mod contest;
 mod crowd;
+mod drain;
 mod entry;
 mod footprint;
 mod machine;

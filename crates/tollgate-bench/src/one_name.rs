@@ -6,6 +6,7 @@ use std::time::Instant;
 use tokio::task::JoinSet;
 
 use crate::contender::{Client, Contender, Failure};
+use crate::drain::drain;
 use crate::report::{Fairness, Latencies, Measured};
 use crate::stopwatch::Stopwatch;
 use crate::workload::Round;
@@ -21,6 +22,13 @@ struct Last {
     grants: Vec<u64>,
     same_again: u64,
     handed_over: Latencies,
+}
+
+impl Last {
+    /// Of so many clients, none of whom was in yet.
+    fn new(clients: usize) -> Self {
+        Self { left: None, grants: vec![0; clients], same_again: 0, handed_over: Latencies::new() }
+    }
 }
 
 impl Gate {
@@ -51,8 +59,7 @@ pub(crate) async fn run(
     round: Round<'_>,
     count: usize,
 ) -> Result<Measured, Failure> {
-    let last = Last { left: None, grants: vec![0; count], same_again: 0, handed_over: Latencies::new() };
-    let gate = Arc::new(Gate { last: Mutex::new(last) });
+    let gate = Arc::new(Gate { last: Mutex::new(Last::new(count)) });
     let stopwatch = Stopwatch::new(round.meter);
     let mut clients = Vec::new();
     for _ in 0..count {
@@ -64,14 +71,11 @@ pub(crate) async fn run(
         let until = running.since() + round.time;
         tasks.spawn(passages(gate.clone(), client, number, round.prefix.to_owned(), until));
     }
-    while let Some(passed) = tasks.join_next().await {
-        passed??;
-    }
+    tokio::time::sleep_until((running.since() + round.time).into()).await;
+    // What comes later does not count: those who poll may be at it for long.
+    let last = std::mem::replace(&mut *gate.last(), Last::new(count));
     let spent = running.stop();
-    let last = std::mem::replace(
-        &mut *gate.last(),
-        Last { left: None, grants: Vec::new(), same_again: 0, handed_over: Latencies::new() },
-    );
+    drain(tasks).await?;
     let fairness = Fairness::of(&last.grants, last.same_again);
     Ok(Measured::cycles(last.handed_over, spent).with_fairness(fairness))
 }

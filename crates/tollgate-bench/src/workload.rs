@@ -79,6 +79,16 @@ impl Workload {
         }
     }
 
+    /// A short name that no other workload has.
+    pub(crate) fn tag(self) -> String {
+        let (Self::OwnNames { clients: number }
+        | Self::OneConnection { tasks: number }
+        | Self::OneName { clients: number }
+        | Self::Crowd { waiters: number }
+        | Self::Footprint { locks: number }) = self;
+        format!("{}-{number}", self.group())
+    }
+
     /// How many of `rounds` make sense: memory grows only once.
     pub(crate) fn rounds(self, rounds: usize) -> usize {
         if matches!(self, Self::Footprint { .. }) { 1 } else { rounds }
