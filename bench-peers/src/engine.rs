@@ -45,6 +45,9 @@ impl fmt::Display for EngineName {
     }
 }
 
+/// Everybody on one engine.
+type Contenders = Vec<Arc<dyn Contender>>;
+
 /// A started engine. Dropping it ends it.
 pub(crate) struct Site {
     name: EngineName,
@@ -89,7 +92,7 @@ impl EngineName {
     }
 
     /// What its users use today, on the nodes at `addresses`.
-    fn peers(self, addresses: &[SocketAddr], site: &Site) -> Result<Vec<Arc<dyn Contender>>, Failure> {
+    fn peers(self, addresses: &[SocketAddr], site: &Site) -> Result<Contenders, Failure> {
         Ok(match self {
             Self::Redis | Self::RedisDurable | Self::Redlock | Self::Redlock5 => {
                 vec![Arc::new(Rslock::patient(addresses)), Arc::new(Rslock::eager(addresses))]
@@ -130,11 +133,8 @@ impl Site {
         Ok((entries.map(|(own, twin)| Entry::new(own).counted(twin, booth.clone())).collect(), notes))
     }
 
-    fn contenders(
-        &self,
-        addresses: &[SocketAddr],
-    ) -> Result<(Vec<Arc<dyn Contender>>, Vec<String>), Failure> {
-        let (mut contenders, mut notes) = (Vec::<Arc<dyn Contender>>::new(), Vec::new());
+    fn contenders(&self, addresses: &[SocketAddr]) -> Result<(Contenders, Vec<String>), Failure> {
+        let (mut contenders, mut notes) = (Contenders::new(), Vec::new());
         let url = self.name.url(addresses, self);
         match tollgate::blocking::connect(&url) {
             Ok(locks) => {
@@ -148,5 +148,105 @@ impl Site {
         }
         contenders.extend(self.name.peers(addresses, self)?);
         Ok((contenders, notes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+    use super::*;
+
+    const CLIENTS: usize = 3;
+    const PASSAGES: u64 = 5;
+
+    /// Who is in, and how often somebody was.
+    #[derive(Default)]
+    struct Room {
+        taken: AtomicBool,
+        passages: AtomicU64,
+    }
+
+    /// Clients with two tasks each, where one connection can have several locks, pass one by one.
+    async fn pass_one_by_one(contender: Arc<dyn Contender>) {
+        let room = Arc::new(Room::default());
+        let tasks_each = if contender.holds_many() { 2 } else { 1 };
+        let mut tasks = tokio::task::JoinSet::new();
+        for _ in 0..CLIENTS {
+            let client = contender.client().await.unwrap();
+            for _ in 0..tasks_each {
+                let (client, room) = (client.clone(), room.clone());
+                tasks.spawn(async move {
+                    for _ in 0..PASSAGES {
+                        let held = client.lock("one/by/one").await.unwrap();
+                        assert!(!room.taken.swap(true, Ordering::SeqCst), "two are in at once");
+                        tokio::task::yield_now().await;
+                        room.passages.fetch_add(1, Ordering::SeqCst);
+                        room.taken.store(false, Ordering::SeqCst);
+                        held.unlock().await.unwrap();
+                    }
+                });
+            }
+        }
+        while let Some(passed) = tasks.join_next().await {
+            passed.unwrap_or_else(|panic| panic!("{}: {panic}", contender.name()));
+        }
+        let expected = (CLIENTS * tasks_each) as u64 * PASSAGES;
+        assert_eq!(room.passages.load(Ordering::SeqCst), expected, "{}", contender.name());
+    }
+
+    fn everybody_passes_one_by_one(engine: EngineName) {
+        let site = engine.start().unwrap();
+        let nodes = site.engines.iter().flat_map(Engine::nodes);
+        let addresses: Vec<SocketAddr> = nodes.map(|node| node.address()).collect();
+        let booth = Booth::before(engine, &addresses);
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let (contenders, _) = site.contenders(&booth.addresses()).unwrap();
+        for contender in contenders.into_iter().filter(|contender| contender.can_wait()) {
+            let before = tollgate_bench::Meter::traffic(&booth);
+            runtime.block_on(pass_one_by_one(contender.clone()));
+            let after = tollgate_bench::Meter::traffic(&booth);
+            if !addresses.is_empty() {
+                let who = contender.name();
+                assert!(after.connections - before.connections >= CLIENTS as u64, "{who}: connections");
+                let locks = CLIENTS as u64 * PASSAGES;
+                assert!(after.requests - before.requests >= 2 * locks, "{who}: {before:?} {after:?}");
+                assert!(after.bytes_out > before.bytes_out && after.bytes_back > before.bytes_back, "{who}");
+            }
+        }
+    }
+
+    #[test]
+    fn on_redis_everybody_passes_one_by_one_and_is_counted() {
+        everybody_passes_one_by_one(EngineName::Redis);
+        everybody_passes_one_by_one(EngineName::Redlock);
+    }
+
+    #[test]
+    fn on_etcd_everybody_passes_one_by_one_and_is_counted() {
+        everybody_passes_one_by_one(EngineName::Etcd);
+    }
+
+    #[test]
+    fn on_zookeeper_everybody_passes_one_by_one_and_is_counted() {
+        everybody_passes_one_by_one(EngineName::Zookeeper);
+    }
+
+    #[test]
+    fn on_postgres_everybody_passes_one_by_one_and_is_counted() {
+        everybody_passes_one_by_one(EngineName::Postgres);
+    }
+
+    #[test]
+    fn on_mariadb_everybody_passes_one_by_one_and_is_counted() {
+        everybody_passes_one_by_one(EngineName::Mariadb);
+    }
+
+    #[test]
+    fn tollgate_takes_part_where_it_has_a_backend() {
+        let (contenders, notes) = EngineName::File.start().unwrap().contenders(&[]).unwrap();
+        let names: Vec<&str> = contenders.iter().map(|contender| contender.name()).collect();
+        assert_eq!((names, notes), (vec!["tollgate", "flock + fdatasync"], Vec::new()));
+        everybody_passes_one_by_one(EngineName::File);
     }
 }
