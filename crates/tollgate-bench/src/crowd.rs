@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
@@ -36,14 +36,16 @@ pub(crate) async fn run(
         clients.push(contender.client().await?);
     }
     let passages = Arc::new(Passages::default());
+    let asked = Instant::now();
     let first = clients[0].lock(round.prefix).await?;
+    let settling = settling(waiters, asked.elapsed());
     let mut tasks = JoinSet::new();
     for number in 0..=waiters {
         let client = clients[number % clients.len()].clone();
         tasks.spawn(pass(passages.clone(), client, round.prefix.to_owned()));
     }
     // Everybody has to be in the queue before the first one leaves; nobody can be asked for it everywhere.
-    tokio::time::sleep(Duration::from_millis(100) + Duration::from_millis(waiters as u64)).await;
+    tokio::time::sleep(settling).await;
     first.unlock().await?;
     passages.counting.store(true, Ordering::Relaxed);
     let running = stopwatch.start();
@@ -53,6 +55,12 @@ pub(crate) async fn run(
     passages.over.store(true, Ordering::Relaxed);
     drain(tasks).await?;
     Ok(Measured::hand_overs(number, spent, Latencies::new()))
+}
+
+/// How long `waiters` need to queue, where one lock took so long: at most as long as one after the other.
+fn settling(waiters: usize, one_took: Duration) -> Duration {
+    let each = one_took.clamp(Duration::from_millis(1), Duration::from_millis(5));
+    Duration::from_millis(100) + each * u32::try_from(waiters).unwrap_or(u32::MAX)
 }
 
 async fn pass(passages: Arc<Passages>, client: Arc<dyn Client>, name: String) -> Result<(), Failure> {
