@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::contender::{Contender, Failure};
 use crate::machine::resident_bytes;
 use crate::report::Measured;
+use crate::workload::Round;
 
 /// How many are taken first, so that what is there once for all is not counted.
 const WARM_UP: usize = 100;
@@ -12,9 +13,10 @@ const WARM_UP: usize = 100;
 /// Takes `count` locks and keeps them all.
 pub(crate) async fn run(
     contender: &Arc<dyn Contender>,
-    prefix: &str,
+    round: Round<'_>,
     count: usize,
 ) -> Result<Measured, Failure> {
+    let prefix = round.prefix;
     let client = contender.client().await?;
     let mut held = Vec::with_capacity(count + WARM_UP);
     for number in 0..WARM_UP {

@@ -5,8 +5,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::contender::{Contender, Failure};
+use crate::meter::Meter;
 use crate::report::Measured;
 use crate::{crowd, footprint, one_name, own_names};
+
+/// One round of a workload.
+#[derive(Clone, Copy)]
+pub(crate) struct Round<'a> {
+    /// What all its names start with.
+    pub(crate) prefix: &'a str,
+    /// How long it takes.
+    pub(crate) time: Duration,
+    /// Who counts what passes on the wire.
+    pub(crate) meter: Option<&'a dyn Meter>,
+}
+
+/// As many connections as somebody may be asked to have who needs one for each lock.
+const MOST_CONNECTIONS: usize = 128;
 
 /// One thing to be measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,31 +79,51 @@ impl Workload {
         }
     }
 
+    /// A short name that no other workload has.
+    pub(crate) fn tag(self) -> String {
+        let (Self::OwnNames { clients: number }
+        | Self::OneConnection { tasks: number }
+        | Self::OneName { clients: number }
+        | Self::Crowd { waiters: number }
+        | Self::Footprint { locks: number }) = self;
+        format!("{}-{number}", self.group())
+    }
+
     /// How many of `rounds` make sense: memory grows only once.
     pub(crate) fn rounds(self, rounds: usize) -> usize {
         if matches!(self, Self::Footprint { .. }) { 1 } else { rounds }
     }
 
+    /// Whether its traffic says something: memory has none.
+    pub(crate) fn counts(self) -> bool {
+        !matches!(self, Self::Footprint { .. })
+    }
+
     /// Whether `contender` can do it at all.
     pub(crate) fn suits(self, contender: &dyn Contender) -> bool {
         match self {
-            Self::OwnNames { clients } => clients == 1 || contender.can_wait(),
-            _ => contender.can_wait(),
+            Self::OwnNames { clients: 1 } => true,
+            Self::OwnNames { .. } | Self::OneName { .. } => contender.can_wait(),
+            Self::OneConnection { .. } | Self::Footprint { .. } => {
+                contender.can_wait() && contender.holds_many()
+            }
+            Self::Crowd { waiters } => {
+                contender.can_wait() && (contender.holds_many() || waiters < MOST_CONNECTIONS)
+            }
         }
     }
 
     pub(crate) async fn run(
         self,
         contender: &Arc<dyn Contender>,
-        prefix: &str,
-        time: Duration,
+        round: Round<'_>,
     ) -> Result<Measured, Failure> {
         match self {
-            Self::OwnNames { clients } => own_names::run(contender, prefix, clients, true, time).await,
-            Self::OneConnection { tasks } => own_names::run(contender, prefix, tasks, false, time).await,
-            Self::OneName { clients } => one_name::run(contender, prefix, clients, time).await,
-            Self::Crowd { waiters } => crowd::run(contender, prefix, waiters, time).await,
-            Self::Footprint { locks } => footprint::run(contender, prefix, locks).await,
+            Self::OwnNames { clients } => own_names::run(contender, round, clients, true).await,
+            Self::OneConnection { tasks } => own_names::run(contender, round, tasks, false).await,
+            Self::OneName { clients } => one_name::run(contender, round, clients).await,
+            Self::Crowd { waiters } => crowd::run(contender, round, waiters).await,
+            Self::Footprint { locks } => footprint::run(contender, round, locks).await,
         }
     }
 }
