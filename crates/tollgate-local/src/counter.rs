@@ -1,7 +1,7 @@
 //! The token counters: one file of 256 shards, each with two slots that are written in turn.
 //!
 //! The slots of a shard lie in different pages, so that a write torn by a power failure cannot reach both.
-//! A token is on the disk before anybody sees it, and nothing here ever goes back: whatever cannot be read
+//! A token is on the disk before anybody is given it, and nothing here ever goes back: whatever cannot be read
 //! is damage, and damage grants nothing and overwrites nothing.
 //!
 //! Waiting for the disk is most of what a grant costs. Who takes one lock again and again draws a whole
