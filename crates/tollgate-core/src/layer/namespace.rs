@@ -29,8 +29,7 @@ pub struct Namespace {
 impl Namespace {
     /// Everything `inner` has under `namespace/`. Fails if that cannot begin a name.
     pub fn new(inner: Arc<dyn Backend>, namespace: &str) -> Result<Self> {
-        let namespace = LockName::new(namespace.trim_end_matches('/'))
-            .map_err(|error| Error::invalid(format!("{namespace:?} cannot be a namespace: {error}")))?;
+        let namespace = parse(namespace)?;
         let prefix = format!("{namespace}/");
         let mut capabilities = inner.capabilities().clone();
         capabilities.longest_name = capabilities.longest_name.saturating_sub(prefix.len());
@@ -38,6 +37,11 @@ impl Namespace {
             return Err(Error::invalid(format!("the namespace {namespace:?} leaves no room for names")));
         }
         Ok(Self { inner, prefix, capabilities })
+    }
+
+    /// Fails if `namespace` cannot begin a name.
+    pub fn check(namespace: &str) -> Result<()> {
+        parse(namespace).map(drop)
     }
 
     fn inside(&self, name: &LockName) -> Result<LockName> {
@@ -72,6 +76,11 @@ impl Namespace {
         }
         Ok(())
     }
+}
+
+fn parse(namespace: &str) -> Result<LockName> {
+    LockName::new(namespace.trim_end_matches('/'))
+        .map_err(|error| Error::invalid(format!("{namespace:?} cannot be a namespace: {error}")))
 }
 
 impl Layer for Namespace {

@@ -29,9 +29,14 @@ impl Timeout {
     /// `inner` must answer within `limit`. Fails if nothing could.
     pub fn new(inner: Arc<dyn Backend>, clock: Arc<dyn Clock>, limit: Duration) -> Result<Self> {
         if limit.is_zero() {
-            return Err(Error::invalid("a timeout of zero leaves no time for an answer; use at least 1ms"));
+            return Err(Self::too_short());
         }
         Ok(Self { inner, clock, limit })
+    }
+
+    /// What is wrong with a limit of zero.
+    pub fn too_short() -> Error {
+        Error::invalid("a timeout of zero leaves no time for an answer; use at least 1ms")
     }
 
     async fn limited<T>(&self, kind: ErrorKind, request: BoxFuture<'_, Result<T>>) -> Result<T> {
