@@ -22,7 +22,7 @@ pub(crate) const PARTS: &[Part] = &[
     Part { name: "memory", packages: &["tollgate-embedded"] },
     Part { name: "file", packages: &["tollgate-local"] },
     Part { name: "testkit", packages: &["tollgate-testkit"] },
-    Part { name: "cli", packages: &["tollgate-cli"] },
+    Part { name: "cli", packages: &["tollgate-cli", "tollgate-bench"] },
     Part { name: "xtask", packages: &["xtask"] },
 ];
 
