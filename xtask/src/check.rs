@@ -8,7 +8,7 @@ use crate::{dependencies, examples, tidy};
 type Step = (&'static str, fn() -> Result<(), String>);
 
 const STEPS: &[Step] = &[
-    ("formatting", || must(&mut cargo(&["fmt", "--all", "--check"]))),
+    ("formatting", formatting),
     ("lints", || {
         must(&mut cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]))
     }),
@@ -31,6 +31,14 @@ pub(crate) fn run() -> Result<(), String> {
     }
     tidy::print_longest();
     Ok(())
+}
+
+/// Of the workspace, and of the peers outside it.
+fn formatting() -> Result<(), String> {
+    must(&mut cargo(&["fmt", "--all", "--check"]))?;
+    ["bench-peers", "bench-peers/protoc"].iter().try_for_each(|package| {
+        must(&mut cargo(&["fmt", "--manifest-path", &format!("{package}/Cargo.toml"), "--check"]))
+    })
 }
 
 fn facade_features() -> Result<(), String> {

@@ -1,9 +1,11 @@
 //! The dependency rule: who may know of whom.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use serde_json::Value;
 
+use crate::bench::peers_folder;
 use crate::cargo::cargo;
 
 /// Which crates of ours each crate may depend on. A crate that is not here is an error, so that nobody adds
@@ -37,6 +39,11 @@ pub(crate) fn check() -> Result<(), String> {
     }
     let metadata: Value =
         serde_json::from_slice(&output.stdout).map_err(|error| format!("cargo metadata: {error}"))?;
+    if let Some(peer) = outsider(&metadata, &peers_folder()) {
+        return Err(format!(
+            "the workspace depends on {peer}; nobody who builds it should have to build peers"
+        ));
+    }
     let graph = graph(&metadata);
     let allowed: BTreeMap<&str, &[&str]> = MAY_USE.iter().copied().collect();
     for (package, used) in ours(&metadata) {
@@ -55,6 +62,16 @@ pub(crate) fn check() -> Result<(), String> {
         Some(name) => Err(format!("the engine depends on {name}, which waits or reads the world")),
         None => Ok(()),
     }
+}
+
+/// A package from `folder` that the workspace needs.
+fn outsider(metadata: &Value, folder: &Path) -> Option<String> {
+    let mut packages = metadata["packages"].as_array()?.iter();
+    packages
+        .find(|package| {
+            package["manifest_path"].as_str().is_some_and(|path| Path::new(path).starts_with(folder))
+        })
+        .map(name)
 }
 
 /// Each of our crates with what it depends on, tests left out.
@@ -114,6 +131,16 @@ mod tests {
     #[test]
     fn the_rule_holds_for_the_workspace_as_it_is() {
         check().unwrap();
+    }
+
+    #[test]
+    fn a_package_of_the_peers_is_found() {
+        let metadata = serde_json::json!({ "packages": [
+            { "name": "tollgate", "manifest_path": "/house/crates/tollgate/Cargo.toml" },
+            { "name": "protoc", "manifest_path": "/house/bench-peers/protoc/Cargo.toml" },
+        ]});
+        assert_eq!(outsider(&metadata, Path::new("/house/bench-peers")), Some("protoc".to_owned()));
+        assert_eq!(outsider(&metadata, Path::new("/house/bench")), None);
     }
 
     #[test]

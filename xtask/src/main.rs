@@ -18,7 +18,13 @@ cargo xtask COMMAND
   check           formatting, lints, documentation, doctests, the dependency rule, the longest files
   test [PART…]    installs what tests need, builds, and runs every part (or those named)
   soak [PART…]    the same in large numbers, in a release build
-  bench           the engine alone: time per operation, growth with locks and waiters, bytes per lock";
+  bench [NAME…] [-- OPTION…]
+                  how fast it is. Without names: engine (the lock table alone, by criterion, 2 minutes), file and
+                  memory (all workloads of `tollgate bench`, a minute each). redis, redis-durable, redlock,
+                  redlock5, etcd, etcd3, zookeeper, zookeeper3, postgres, mariadb: beside the locks people use on
+                  it today, 2 minutes each; installs the engines and builds bench-peers first, which takes the
+                  network and 5 minutes more. Options are those of `tollgate bench`: -- --rounds 3 --time 500ms
+  bench --check   lints and tests of bench-peers, which are no part of check";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

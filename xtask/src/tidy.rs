@@ -48,7 +48,7 @@ pub(crate) fn read(path: &Path) -> Result<String, String> {
 
 pub(crate) fn sources() -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for folder in ["crates", "xtask"] {
+    for folder in ["crates", "xtask", "bench-peers"] {
         collect(&root().join(folder), &mut found);
     }
     found.sort();

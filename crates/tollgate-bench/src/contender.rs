@@ -23,6 +23,12 @@ pub trait Contender: Send + Sync {
     fn can_wait(&self) -> bool {
         true
     }
+
+    /// Whether one client can hold, or wait for, several locks at once. Where a lock is a connection's, the next
+    /// one takes another connection.
+    fn holds_many(&self) -> bool {
+        true
+    }
 }
 
 /// Somebody who takes locks.

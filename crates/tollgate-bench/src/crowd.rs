@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 use crate::contender::{Client, Contender, Failure};
-use crate::machine::cpu_seconds;
+use crate::drain::drain;
 use crate::report::{Latencies, Measured};
+use crate::stopwatch::Stopwatch;
+use crate::workload::Round;
 
 /// Connections that a crowd shares: a thousand tasks are one program, not a thousand.
 const CONNECTIONS: usize = 16;
@@ -24,34 +26,41 @@ struct Passages {
 /// One task holds while `waiters` others wait, and it goes round until `time` is over.
 pub(crate) async fn run(
     contender: &Arc<dyn Contender>,
-    prefix: &str,
+    round: Round<'_>,
     waiters: usize,
-    time: Duration,
 ) -> Result<Measured, Failure> {
+    let stopwatch = Stopwatch::new(round.meter);
+    let apart = if contender.holds_many() { CONNECTIONS.min(waiters + 1) } else { waiters + 1 };
     let mut clients = Vec::new();
-    for _ in 0..CONNECTIONS.min(waiters + 1) {
+    for _ in 0..apart {
         clients.push(contender.client().await?);
     }
     let passages = Arc::new(Passages::default());
-    let first = clients[0].lock(prefix).await?;
+    let asked = Instant::now();
+    let first = clients[0].lock(round.prefix).await?;
+    let settling = settling(waiters, asked.elapsed());
     let mut tasks = JoinSet::new();
     for number in 0..=waiters {
         let client = clients[number % clients.len()].clone();
-        tasks.spawn(pass(passages.clone(), client, prefix.to_owned()));
+        tasks.spawn(pass(passages.clone(), client, round.prefix.to_owned()));
     }
     // Everybody has to be in the queue before the first one leaves; nobody can be asked for it everywhere.
-    tokio::time::sleep(Duration::from_millis(100) + Duration::from_millis(waiters as u64)).await;
+    tokio::time::sleep(settling).await;
     first.unlock().await?;
     passages.counting.store(true, Ordering::Relaxed);
-    let (spent, started) = (cpu_seconds(), Instant::now());
-    tokio::time::sleep(time).await;
+    let running = stopwatch.start();
+    tokio::time::sleep(round.time).await;
     let number = passages.number.load(Ordering::Relaxed);
-    let (elapsed, spent) = (started.elapsed(), cpu_seconds() - spent);
+    let spent = running.stop();
     passages.over.store(true, Ordering::Relaxed);
-    while let Some(passed) = tasks.join_next().await {
-        passed??;
-    }
-    Ok(Measured::hand_overs(number, elapsed, spent, Latencies::new()))
+    drain(tasks).await?;
+    Ok(Measured::hand_overs(number, spent, Latencies::new()))
+}
+
+/// How long `waiters` need to queue, where one lock took so long: at most as long as one after the other.
+fn settling(waiters: usize, one_took: Duration) -> Duration {
+    let each = one_took.clamp(Duration::from_millis(1), Duration::from_millis(5));
+    Duration::from_millis(100) + each * u32::try_from(waiters).unwrap_or(u32::MAX)
 }
 
 async fn pass(passages: Arc<Passages>, client: Arc<dyn Client>, name: String) -> Result<(), Failure> {

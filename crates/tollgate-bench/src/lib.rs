@@ -7,19 +7,26 @@
 mod contender;
 mod contest;
 mod crowd;
+mod drain;
+mod entry;
 mod footprint;
 mod machine;
+mod meter;
 mod one_name;
 mod ours;
 mod own_names;
 mod plain;
 mod report;
+mod stopwatch;
+mod table;
 mod workload;
 
 pub use contender::{Client, Contender, Failure, Held, Waiting};
 pub use contest::Contest;
+pub use entry::Entry;
 pub use machine::Machine;
+pub use meter::{Meter, Traffic, Wire};
 pub use ours::Ours;
 pub use plain::PlainFile;
-pub use report::{Line, Report};
+pub use report::{Fairness, Line, Measured, Report};
 pub use workload::Workload;

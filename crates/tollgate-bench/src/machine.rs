@@ -1,5 +1,6 @@
 //! Where it was measured, and on which cores.
 
+use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
 
@@ -51,6 +52,14 @@ fn cores() -> Result<Vec<usize>, Failure> {
 pub(crate) fn cpu_seconds() -> f64 {
     let spent = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     spent.tv_sec as f64 + spent.tv_nsec as f64 / 1e9
+}
+
+/// How many files this process may have open, after asking for as many as it can get.
+pub(crate) fn room_for_files() -> Result<usize, Failure> {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit)?;
+    Ok(limit.current.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX)))
 }
 
 /// The memory this process has, in bytes.

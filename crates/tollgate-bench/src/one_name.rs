@@ -1,13 +1,15 @@
 //! Clients that all want one lock: how fast it changes hands, and how fairly.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::task::JoinSet;
 
 use crate::contender::{Client, Contender, Failure};
-use crate::machine::cpu_seconds;
+use crate::drain::drain;
 use crate::report::{Fairness, Latencies, Measured};
+use crate::stopwatch::Stopwatch;
+use crate::workload::Round;
 
 /// What those who get in see of those before.
 struct Gate {
@@ -20,6 +22,13 @@ struct Last {
     grants: Vec<u64>,
     same_again: u64,
     handed_over: Latencies,
+}
+
+impl Last {
+    /// Of so many clients, none of whom was in yet.
+    fn new(clients: usize) -> Self {
+        Self { left: None, grants: vec![0; clients], same_again: 0, handed_over: Latencies::new() }
+    }
 }
 
 impl Gate {
@@ -47,31 +56,28 @@ impl Gate {
 /// `count` clients, each with a connection of its own, take and release one lock.
 pub(crate) async fn run(
     contender: &Arc<dyn Contender>,
-    prefix: &str,
+    round: Round<'_>,
     count: usize,
-    time: Duration,
 ) -> Result<Measured, Failure> {
-    let last = Last { left: None, grants: vec![0; count], same_again: 0, handed_over: Latencies::new() };
-    let gate = Arc::new(Gate { last: Mutex::new(last) });
+    let gate = Arc::new(Gate { last: Mutex::new(Last::new(count)) });
+    let stopwatch = Stopwatch::new(round.meter);
     let mut clients = Vec::new();
     for _ in 0..count {
         clients.push(contender.client().await?);
     }
     let mut tasks = JoinSet::new();
-    let (spent, started) = (cpu_seconds(), Instant::now());
+    let running = stopwatch.start();
     for (number, client) in clients.into_iter().enumerate() {
-        tasks.spawn(passages(gate.clone(), client, number, prefix.to_owned(), started + time));
+        let until = running.since() + round.time;
+        tasks.spawn(passages(gate.clone(), client, number, round.prefix.to_owned(), until));
     }
-    while let Some(passed) = tasks.join_next().await {
-        passed??;
-    }
-    let (elapsed, spent) = (started.elapsed(), cpu_seconds() - spent);
-    let last = std::mem::replace(
-        &mut *gate.last(),
-        Last { left: None, grants: Vec::new(), same_again: 0, handed_over: Latencies::new() },
-    );
+    tokio::time::sleep_until((running.since() + round.time).into()).await;
+    // What comes later does not count: those who poll may be at it for long.
+    let last = std::mem::replace(&mut *gate.last(), Last::new(count));
+    let spent = running.stop();
+    drain(tasks).await?;
     let fairness = Fairness::of(&last.grants, last.same_again);
-    Ok(Measured::cycles(last.handed_over, elapsed, spent).with_fairness(fairness))
+    Ok(Measured::cycles(last.handed_over, spent).with_fairness(fairness))
 }
 
 async fn passages(

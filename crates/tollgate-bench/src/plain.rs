@@ -1,10 +1,10 @@
 //! What a careful script does without us: lock a file, raise a number, wait for the disk.
 
+use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::contender::{Client, Contender, Failure, Held, Waiting};
 
@@ -35,9 +35,8 @@ impl Contender for PlainFile {
     }
 
     fn client(&self) -> Waiting<'_, Arc<dyn Client>> {
-        Box::pin(
-            async move { Ok(Arc::new(Plain { folder: self.folder.path().to_owned() }) as Arc<dyn Client>) },
-        )
+        let client = Plain { folder: self.folder.path().to_owned(), open: Mutex::default() };
+        Box::pin(async move { Ok(Arc::new(client) as Arc<dyn Client>) })
     }
 
     fn can_wait(&self) -> bool {
@@ -47,14 +46,34 @@ impl Contender for PlainFile {
 
 struct Plain {
     folder: PathBuf,
+    /// Files stay open, as a program that cares for speed would have it. Only a few: there may be many names.
+    open: Mutex<HashMap<String, Arc<File>>>,
+}
+
+/// How many files stay open.
+const OPEN: usize = 32;
+
+impl Plain {
+    fn file(&self, name: &str) -> Result<Arc<File>, Failure> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = open.get(name) {
+            return Ok(file.clone());
+        }
+        let path = self.folder.join(name.replace('/', "%"));
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let file = Arc::new(file);
+        if open.len() < OPEN {
+            open.insert(name.to_owned(), file.clone());
+        }
+        Ok(file)
+    }
 }
 
 impl Client for Plain {
     fn lock<'a>(&'a self, name: &'a str) -> Waiting<'a, Box<dyn Held>> {
+        // On the caller's thread: that is how such a program works, and what it costs.
         Box::pin(async move {
-            let path = self.folder.join(name.replace('/', "%"));
-            // On the caller's thread: that is how such a script works, and what it costs.
-            let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+            let file = self.file(name)?;
             file.lock()?;
             raise(&file)?;
             Ok(Box::new(Locked(file)) as Box<dyn Held>)
@@ -62,14 +81,18 @@ impl Client for Plain {
     }
 }
 
-/// A token as everybody would draw one.
-fn raise(file: &File) -> Result<(), Failure> {
-    static TOKEN: AtomicU64 = AtomicU64::new(0);
-    file.write_all_at(&TOKEN.fetch_add(1, Ordering::Relaxed).to_le_bytes(), 0)?;
-    Ok(file.sync_data()?)
+/// Draws a token: the number in the file, and one more.
+fn raise(file: &File) -> Result<u64, Failure> {
+    let mut bytes = [0; 8];
+    // A new file is empty, and its number zero.
+    let _ = file.read_at(&mut bytes, 0)?;
+    let token = u64::from_le_bytes(bytes) + 1;
+    file.write_all_at(&token.to_le_bytes(), 0)?;
+    file.sync_data()?;
+    Ok(token)
 }
 
-struct Locked(File);
+struct Locked(Arc<File>);
 
 impl Held for Locked {
     fn unlock(self: Box<Self>) -> Waiting<'static, ()> {

@@ -1,12 +1,13 @@
-//! What was measured: one line per workload and contender, as a table and as JSON.
+//! What was measured: one line per workload and contender.
 
 use std::time::Duration;
 
-use comfy_table::{CellAlignment, Table, presets};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::machine::Machine;
+use crate::meter::Wire;
+use crate::stopwatch::Spent;
 
 /// How long things took, in nanoseconds.
 pub(crate) struct Latencies(Histogram<u64>);
@@ -64,20 +65,23 @@ pub struct Measured {
     pub fairness: Option<Fairness>,
     /// Memory of this process for each lock, in bytes.
     pub bytes_per_lock: Option<f64>,
+    /// What each cost on the wire, by a round in which somebody counted.
+    pub wire: Option<Wire>,
 }
 
 impl Measured {
-    pub(crate) fn cycles(latencies: Latencies, elapsed: Duration, cpu: f64) -> Self {
+    pub(crate) fn cycles(latencies: Latencies, spent: Spent) -> Self {
         let number = latencies.0.len();
-        Self::hand_overs(number, elapsed, cpu, latencies)
+        Self::hand_overs(number, spent, latencies)
     }
 
-    pub(crate) fn hand_overs(number: u64, elapsed: Duration, cpu: f64, latencies: Latencies) -> Self {
+    pub(crate) fn hand_overs(number: u64, spent: Spent, latencies: Latencies) -> Self {
         Self {
-            per_second: Some(number as f64 / elapsed.as_secs_f64()),
+            per_second: Some(number as f64 / spent.elapsed.as_secs_f64()),
             p50_us: latencies.micros(0.5),
             p99_us: latencies.micros(0.99),
-            cpu_us: (number > 0).then(|| cpu * 1e6 / number as f64),
+            cpu_us: (number > 0).then(|| spent.cpu * 1e6 / number as f64),
+            wire: spent.wire(number),
             ..Self::default()
         }
     }
@@ -90,7 +94,7 @@ impl Measured {
         Self { bytes_per_lock: Some(bytes), ..Self::default() }
     }
 
-    /// The median of several rounds, each number by itself. What somebody could not do in one round it could
+    /// The median of several timed rounds, each number by itself. What somebody could not do in one round it could
     /// not do.
     pub(crate) fn median(rounds: &[Self]) -> Self {
         let of = |number: fn(&Self) -> Option<f64>| {
@@ -104,6 +108,7 @@ impl Measured {
             p99_us: of(|round| round.p99_us),
             cpu_us: of(|round| round.cpu_us),
             bytes_per_lock: of(|round| round.bytes_per_lock),
+            wire: None,
             fairness: fairness.filter(|rounds| !rounds.is_empty()).map(|rounds| Fairness {
                 most_by_fewest: rounds
                     .iter()
@@ -147,55 +152,8 @@ pub struct Report {
     pub round_seconds: f64,
     /// What.
     pub lines: Vec<Line>,
-}
-
-impl Report {
-    /// For people.
-    pub fn table(&self) -> String {
-        let mut table = Table::new();
-        table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_header([
-            "workload",
-            "who",
-            "per second",
-            "p50 µs",
-            "p99 µs",
-            "CPU µs",
-            "most/fewest",
-            "same again",
-            "B/lock",
-            "× first",
-        ]);
-        for line in &self.lines {
-            let Line { measured, .. } = line;
-            let fairness = measured.fairness;
-            let starved = fairness.map(|fairness| match fairness.most_by_fewest {
-                Some(ratio) => format!("{ratio:.2}"),
-                None => "starved".to_owned(),
-            });
-            table.add_row([
-                line.workload.clone(),
-                line.contender.clone(),
-                number(measured.per_second, 0),
-                number(measured.p50_us, 1),
-                number(measured.p99_us, 1),
-                number(measured.cpu_us, 1),
-                starved.unwrap_or_default(),
-                fairness.map(|fairness| format!("{:.0} %", fairness.same_again_percent)).unwrap_or_default(),
-                number(measured.bytes_per_lock, 0),
-                number(line.ratio, 2),
-            ]);
-        }
-        for column in table.column_iter_mut().skip(2) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        let seconds = self.round_seconds;
-        let rounds = self.lines.iter().map(|line| line.rounds).max().unwrap_or(0);
-        format!("{table}\nmedian of {rounds} rounds of {seconds} s, in turns; {}\n", self.machine)
-    }
-}
-
-fn number(value: Option<f64>, digits: usize) -> String {
-    value.map(|value| format!("{value:.digits$}")).unwrap_or_default()
+    /// What a reader has to know beside.
+    pub notes: Vec<String>,
 }
 
 #[cfg(test)]
@@ -227,7 +185,10 @@ mod tests {
         for millis in 1..=100 {
             latencies.record(Duration::from_millis(millis));
         }
-        let measured = Measured::cycles(latencies, Duration::from_secs(1), 0.5);
+        let measured = Measured::cycles(
+            latencies,
+            Spent { elapsed: Duration::from_secs(1), cpu: 0.5, ..Spent::default() },
+        );
         assert_eq!(measured.per_second, Some(100.0));
         assert!((measured.p50_us.unwrap() - 50_000.0).abs() < 100.0);
         assert!((measured.p99_us.unwrap() - 99_000.0).abs() < 100.0);

@@ -54,7 +54,9 @@ fn every_workload_runs_and_the_table_names_it() {
         "one name, 16 clients",
         "one name, 1 waiter",
         "one name, 1000 waiters",
-        "10000 locks held",
+        "64 names in turn, 1 client",
+        "a new name every time, 1 client",
+        "many locks held",
         "pinned to cores [0]",
         "median of 1 rounds",
     ] {

@@ -114,6 +114,12 @@ impl Error {
         self
     }
 
+    /// Names the lock it happened on, whatever it was called before: a layer knows it by another name.
+    pub(crate) fn about(mut self, lock: &LockName) -> Self {
+        self.0.lock = Some(lock.clone());
+        self
+    }
+
     /// Adds the lock it happened on, unless one is there already.
     #[must_use]
     pub fn on(mut self, lock: &LockName) -> Self {

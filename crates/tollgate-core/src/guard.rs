@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::grant::{Deadline, Grant};
 use crate::hold::{GuardState, Hold, Limits};
 use crate::lease::Lease;
+use crate::lock::within_patience;
 use crate::settle;
 
 /// A held lock. It belongs to whoever has this value, not to a thread or a task, and is not re-entrant.
@@ -80,6 +81,31 @@ impl Guard {
         self.settled = released.is_ok();
         let released = released.map_err(|error| error.during("release").on(self.name()))?;
         Ok(if matches!(before, GuardState::Lost { .. }) { Release::AlreadyLost } else { released })
+    }
+
+    /// Gives the lock back after work that needed it to the end: fails with `Lost` if it had not lasted until
+    /// now, and somebody else may have been in.
+    ///
+    /// Does not wait for ever for an engine that does not answer: the release goes on in the background then.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> tollgate::Result<()> {
+    /// let locks = tollgate::connect("memory:doc-finish").await?;
+    /// let guard = locks.lock("report").acquire().await?;
+    /// // The work.
+    /// guard.finish().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn finish(self) -> Result<()> {
+        self.check()?;
+        let (lease, clock) = (self.lease(), self.client.clock.clone());
+        match within_patience(&*clock, self.release()).await {
+            Ok(Release::AlreadyLost) => Err(lease.hold.lost_error(LossCause::Gone)),
+            // The work was done under the lock.
+            Ok(Release::Released) | Err(_) => Ok(()),
+        }
     }
 
     /// Turns the guard into a grant that can be stored, sent, and [adopted](crate::Locks::adopt) elsewhere.

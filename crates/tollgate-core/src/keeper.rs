@@ -114,7 +114,9 @@ impl Keeper {
         let sleeper = Arc::new(Sleeper { thread: std::thread::current(), woken: AtomicBool::new(false) });
         let waker = Waker::from(sleeper.clone());
         let mut context = Context::from_waker(&waker);
-        let mut future = std::pin::pin!(future);
+        // Inside a task of another runtime tokio would count what is done here against that task's share, and
+        // never give it more: nobody returns to that runtime meanwhile.
+        let mut future = std::pin::pin!(tokio::task::unconstrained(future));
         loop {
             if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
                 return output;

@@ -284,7 +284,6 @@ impl LockRequest {
     /// # }
     /// ```
     pub async fn run<T>(self, work: impl AsyncFnOnce(Lease) -> T) -> Result<T> {
-        let clock = self.client.clock.clone();
         let guard = self.acquire().await?;
         let lost = guard.lost();
         let value = tokio::select! {
@@ -292,13 +291,8 @@ impl LockRequest {
             cause = lost => return Err(guard.lease().hold.lost_error(cause).during("run")),
             value = work(guard.lease()) => value,
         };
-        guard.check().map_err(|error| error.during("run"))?;
-        let lease = guard.lease();
-        match within_patience(&*clock, guard.release()).await {
-            Ok(Release::AlreadyLost) => Err(lease.hold.lost_error(crate::LossCause::Gone).during("run")),
-            // The work was done under the lock; a release that is not answered goes on in the background.
-            Ok(Release::Released) | Err(_) => Ok(value),
-        }
+        guard.finish().await.map_err(|error| error.during("run"))?;
+        Ok(value)
     }
 
     /// From the request to a guard; `None` if the lock is busy for longer than `most`.

@@ -4,6 +4,7 @@ use std::fs::ReadDir;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
@@ -71,6 +72,8 @@ impl FileBackend {
             looking: Looking::default(),
             clock,
             keeper,
+            stalls_until: AtomicU64::new(0),
+            process: std::process::id(),
             this: this.clone(),
         });
         Ok(Self { shared, capabilities: capabilities() })
@@ -99,18 +102,33 @@ impl FileBackend {
         }
     }
 
+    /// Fails in a child that was forked: it shares the parent's open files, and with them its locks.
+    fn check_process(&self) -> Result<()> {
+        if std::process::id() == self.shared.process {
+            return Ok(());
+        }
+        Err(Error::unsupported(
+            "these locks are those of the process this one was forked from; connect anew here",
+        ))
+    }
+
     async fn take(&self, claim: &Claim, wait: bool) -> Result<Attempt> {
         let fail = |error: Error| error.during("acquire").on(&claim.name);
+        self.check_process().map_err(fail)?;
         if let Some(slot) = self.shared.registry.find(claim.owner)
             && let Phase::Held(_, token) = slot.lock().phase
         {
             return Ok(Attempt::Granted(slot.grant(token)));
         }
         let (slot, outcome) = self.shared.registry.enter(claim).map_err(fail)?;
-        if let Err(kept) = self.shared.take_at_once(&slot) {
-            let shared = self.shared.clone();
-            // Not awaited: if this future is dropped, the claim is withdrawn by its owner id.
-            drop(self.shared.keeper.spawn_blocking(move || shared.take(&slot, kept, wait)));
+        match self.shared.take_at_once(&slot) {
+            // Not kept here: a claim that was withdrawn meanwhile is answered by being forgotten.
+            Ok(()) => drop(slot),
+            Err(kept) => {
+                let shared = self.shared.clone();
+                // Not awaited: if this future is dropped, the claim is withdrawn by its owner id.
+                drop(self.shared.keeper.spawn_blocking(move || shared.take(&slot, kept, wait)));
+            }
         }
         match outcome.await {
             Ok(outcome) => outcome.map_err(fail),
@@ -178,6 +196,7 @@ impl Backend for FileBackend {
 
     fn release<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Result<Release>> {
         Box::pin(async move {
+            self.check_process().map_err(|error| error.during("release").on(&grant.name))?;
             let Some(slot) = self.shared.registry.find(grant.owner) else { return Ok(Release::AlreadyLost) };
             let place = {
                 let mut state = slot.lock();

@@ -1,7 +1,7 @@
 //! The token counters: one file of 256 shards, each with two slots that are written in turn.
 //!
 //! The slots of a shard lie in different pages, so that a write torn by a power failure cannot reach both.
-//! A token is on the disk before anybody sees it, and nothing here ever goes back: whatever cannot be read
+//! A token is on the disk before anybody is given it, and nothing here ever goes back: whatever cannot be read
 //! is damage, and damage grants nothing and overwrites nothing.
 //!
 //! Waiting for the disk is most of what a grant costs. Who takes one lock again and again draws a whole
@@ -96,6 +96,8 @@ struct Shard {
     value: u64,
     /// Which slot to write next.
     slot: usize,
+    /// That slot cannot be read.
+    torn: bool,
 }
 
 impl Counters {
@@ -160,7 +162,8 @@ impl Counters {
     /// A token of `block`, if it is still good. Needs no lock: whoever draws meanwhile draws for another lock,
     /// and a slot that is read while it is written is not believed.
     pub(crate) fn spend(&self, shard: u8, block: Block) -> Result<Option<Reserved<'_>>> {
-        if block.used == block.last || self.read(shard)?.value != block.last {
+        let current = self.read(shard)?;
+        if block.used == block.last || current.torn || current.value != block.last {
             return Ok(None);
         }
         let used = block.used + 1;
@@ -169,7 +172,7 @@ impl Counters {
     }
 
     fn reserve<'a>(&'a self, locked: Locked<'a>, count: u64) -> Result<Reserved<'a>> {
-        let current = self.read(locked.shard)?;
+        let current = self.repaired(locked.shard)?;
         let token = Token::new(current.value + 1);
         let token = token.map_err(|_| Trouble::TokensUsedUp { path: self.path.clone() })?;
         let last = Token::new(current.value + count).unwrap_or(token).get();
@@ -184,7 +187,7 @@ impl Counters {
         for slot in 0..2 {
             for (shard, target) in (0..=u8::MAX).zip(&mut targets) {
                 let _locked = self.lock(shard)?;
-                let current = self.read(shard)?;
+                let current = self.repaired(shard)?;
                 if slot == 0 {
                     // By one at least, so that nobody goes on spending a block from before.
                     *target = floor.get().max(current.value + 1);
@@ -221,17 +224,28 @@ impl Counters {
         Ok(Locked { counters: self, shard, _thread: thread })
     }
 
+    /// What the shard says, after a torn slot was written again: the next number goes into the other one. Else a
+    /// slot that is torn a second time would bring back what was given in between. The shard is locked.
+    fn repaired(&self, shard: u8) -> Result<Shard> {
+        let Shard { value, slot, torn } = self.read(shard)?;
+        if torn {
+            self.write(shard, slot, value)?;
+            self.sync()?;
+        }
+        Ok(Shard { value, slot: if torn { 1 - slot } else { slot }, torn: false })
+    }
+
     fn read(&self, shard: u8) -> Result<Shard> {
         // A counter that was moved away goes on in another file, or starts again: this one is history.
         if sys::identity_at(&self.path).map_err(Trouble::at(&self.path))? != Some(self.identity) {
             return Err(Trouble::counter(&self.path, "it was removed or replaced while in use"));
         }
         match self.slots(shard)? {
-            [Some(a), Some(b)] if a > b => Ok(Shard { value: a, slot: 1 }),
-            [Some(_), Some(b)] => Ok(Shard { value: b, slot: 0 }),
+            [Some(a), Some(b)] if a > b => Ok(Shard { value: a, slot: 1, torn: false }),
+            [Some(_), Some(b)] => Ok(Shard { value: b, slot: 0, torn: false }),
             // The torn slot was written last, so it held the end of a block, which may have been used.
-            [Some(a), None] => Ok(Shard { value: a + BLOCK, slot: 1 }),
-            [None, Some(b)] => Ok(Shard { value: b + BLOCK, slot: 0 }),
+            [Some(a), None] => Ok(Shard { value: a + BLOCK, slot: 1, torn: true }),
+            [None, Some(b)] => Ok(Shard { value: b + BLOCK, slot: 0, torn: true }),
             [None, None] => {
                 Err(Trouble::counter(&self.path, format!("both slots of shard {shard} are unreadable")))
             }
@@ -334,6 +348,23 @@ mod tests {
             let next = draws(&counters, 3, 4);
             assert!(next[0] > last, "{next:?} after {last} with slot {torn} torn");
             assert!(next.is_sorted_by(|a, b| a < b), "{next:?}");
+        }
+    }
+
+    #[test]
+    fn a_slot_torn_again_and_again_never_brings_a_token_back() {
+        for torn in [0, 1] {
+            let (_dir, counters) = counters();
+            let mut last = *draws(&counters, 3, 3).last().unwrap();
+            let mut left = None;
+            for round in 0..20 {
+                tear(&counters, 3, torn);
+                let reserved = counters.try_reserve(3, left.filter(|_| round % 3 > 0)).unwrap().unwrap();
+                left = Some(reserved.block);
+                let next = reserved.draw().unwrap().get();
+                assert!(next > last, "{next} after {last} with slot {torn} torn");
+                last = next;
+            }
         }
     }
 

@@ -130,7 +130,11 @@ fn io_sentence(path: &Path, error: &io::Error) -> String {
         Some(libc::ENOTDIR | libc::EEXIST) => {
             format!("part of {path} is not a folder; pass a folder as `file:DIR`")
         }
-        Some(libc::ENOENT) => format!("{path} is gone; was the folder of locks removed while in use?"),
+        Some(libc::ENOENT) => {
+            format!(
+                "{path} is not there and cannot be made, or was removed while in use; choose a folder that stays"
+            )
+        }
         Some(libc::ELOOP | libc::EISDIR) => {
             format!("{path} is not a file that tollgate made; remove it")
         }

@@ -1,8 +1,8 @@
 //! The folder: making it, refusing what cannot hold locks, and where things are in it.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -113,12 +113,28 @@ pub fn default_dir() -> tollgate_core::Result<PathBuf> {
 
 pub(crate) fn is_initialised(dir: &Path) -> Result<bool> {
     let path = dir.join("version");
-    match fs::read(&path) {
-        Ok(found) if found == LAYOUT.as_bytes() => Ok(true),
-        Ok(found) => Err(Trouble::Layout { path, found: String::from_utf8_lossy(&found).trim().into() }),
+    match read_start(&path) {
+        Ok(Some(found)) if found == LAYOUT.as_bytes() => Ok(true),
+        Ok(Some(found)) => {
+            Err(Trouble::Layout { path, found: String::from_utf8_lossy(&found).trim().into() })
+        }
+        Ok(None) => Err(Trouble::Layout { path, found: "nothing: it is not a file".into() }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(Trouble::at(&path)(error)),
     }
+}
+
+/// What a small file says, or begins with; `None` if it is no plain file. Whatever was put there in its place, a pipe
+/// or something without an end, nobody waits for it.
+fn read_start(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let mut options = fs::OpenOptions::new();
+    let file = options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Ok(None);
+    }
+    let mut start = Vec::new();
+    file.take(2 * LAYOUT.len() as u64).read_to_end(&mut start)?;
+    Ok(Some(start))
 }
 
 /// Makes what is in a folder, the version file last: while it is missing nothing else has been used.

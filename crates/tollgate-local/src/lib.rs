@@ -15,6 +15,10 @@
 //!   goes on or dies. Before its turn it holds up nobody.
 //! - A process that is stopped in the microseconds in which it has a lock's gate makes others fail with
 //!   `Unavailable` after ten seconds.
+//! - A lock that nobody else wants and whose file is still open is taken on the caller's thread: a few system calls
+//!   on cached pages. If the file system stalls just then (it is frozen, or drowned in writes), so does the
+//!   caller's executor, once; for the next ten seconds threads do it.
+//! - A child that was forked cannot use what its parent opened; it has to connect anew.
 //! - The first lock that has to be waited for takes a real-time signal that the program does not use, to
 //!   interrupt waiting threads; its handler does nothing.
 //!

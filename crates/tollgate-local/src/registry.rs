@@ -138,6 +138,11 @@ impl Slot {
         begins
     }
 
+    /// Leaves a claim that was [begun](Self::begin) to whoever begins it next.
+    pub(crate) fn put_back(&self) {
+        self.enter_phase(Phase::New);
+    }
+
     /// Enters that the claim holds its lock; `false` if it was withdrawn meanwhile and has to leave.
     pub(crate) fn hold(&self, place: &Arc<Place>, token: Token) -> bool {
         let mut state = self.lock();

@@ -1,7 +1,9 @@
 //! The steps of a claim's life that touch files. They run on threads that may block.
 
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use tollgate_core::{Attempt, Clock, Contention, Keeper, Token};
 
@@ -14,6 +16,11 @@ use crate::queue::Verdict;
 use crate::registry::{Phase, Registry, Slot};
 use crate::waiter::{Finish, Waiters};
 
+/// What takes longer than this on a caller's thread was a stall.
+const STALL: Duration = Duration::from_millis(5);
+/// How long nothing is done on a caller's thread after a stall.
+const STALLED_FOR: Duration = Duration::from_secs(10);
+
 /// What the backend and its threads share.
 pub(crate) struct Shared {
     pub(crate) folder: Folder,
@@ -23,29 +30,39 @@ pub(crate) struct Shared {
     pub(crate) looking: Looking,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) keeper: Keeper,
+    /// Until when nothing is done on a caller's thread, in nanoseconds of the clock.
+    pub(crate) stalls_until: AtomicU64,
+    /// The process that opened it. A child that was forked has none of its threads, and shares its files.
+    pub(crate) process: u32,
     /// For the threads and tasks that it starts itself.
     pub(crate) this: Weak<Shared>,
 }
 
 impl Shared {
-    /// Takes the lock on the caller's thread, if that touches nothing but memory: a file that is open, and
-    /// pages that are cached. Says whether the claim has its answer, and otherwise gives back what it found.
+    /// Takes the lock on the caller's thread, if that touches nothing but a file that is open and pages that are
+    /// cached. Says whether the claim has its answer, and otherwise gives back what it found.
+    ///
+    /// A file system can stall even then, and the caller's executor with it: once that was seen, threads do it for
+    /// a while.
     pub(crate) fn take_at_once(&self, slot: &Arc<Slot>) -> Result<(), Option<Kept>> {
         let kept = self.idle.reuse(&slot.claim.name).ok_or(None)?;
-        let taken = match place::join_at_once(&self.folder, kept, &slot.claim) {
-            Ok(Err(kept)) => return Err(Some(kept)),
-            Ok(Ok(taken)) => Ok(taken),
-            Err(trouble) => Err(trouble),
-        };
+        let started = self.clock.now();
+        if started.as_nanos() < self.stalls_until.load(Ordering::Relaxed) {
+            return Err(Some(kept));
+        }
         if !slot.begin() {
-            // Withdrawn by another thread meanwhile.
-            if let Ok((place, _)) = taken {
-                place.leave();
-            }
             return Ok(());
         }
-        match taken {
-            Ok((place, token)) => self.settle(slot, &Arc::new(place), Ok(token)),
+        let joined = place::join_at_once(&self.folder, kept, &slot.claim);
+        if self.clock.now().since(started) > STALL {
+            self.stalls_until.store((started + STALLED_FOR).as_nanos(), Ordering::Relaxed);
+        }
+        match joined {
+            Ok(Ok((place, token))) => self.settle(slot, Arc::new(place), Ok(token)),
+            Ok(Err(kept)) => {
+                slot.put_back();
+                return Err(Some(kept));
+            }
             Err(trouble) => {
                 self.end(slot);
                 slot.answer(Err(trouble.into()));
@@ -60,7 +77,7 @@ impl Shared {
             return;
         }
         match place::join(&self.folder, kept, &slot.claim, wait) {
-            Ok(Joined::Alone(place, reserved)) => self.settle(slot, &Arc::new(place), reserved.draw()),
+            Ok(Joined::Alone(place, reserved)) => self.settle(slot, Arc::new(place), reserved.draw()),
             Ok(Joined::Place(place, Verdict::Go)) => self.finish(slot, &Arc::new(place), Ok(())),
             Ok(Joined::Place(place, verdict)) => self.line_up(slot, &Arc::new(place), verdict),
             Ok(Joined::Busy) => {
@@ -130,18 +147,20 @@ impl Shared {
             place.grant(token)?;
             Ok::<_, Trouble>(token)
         });
-        self.settle(slot, place, granted);
+        self.settle(slot, place.clone(), granted);
     }
 
     /// Tells the claim that it holds its lock, or ends it. Nobody else works on it.
-    fn settle(&self, slot: &Arc<Slot>, place: &Arc<Place>, granted: Result<Token>) {
+    fn settle(&self, slot: &Arc<Slot>, place: Arc<Place>, granted: Result<Token>) {
         match granted {
-            Ok(token) if slot.hold(place, token) => {
+            Ok(token) if slot.hold(&place, token) => {
+                // First: whoever releases at once finds that nobody else has the file, and keeps it open.
+                drop(place);
                 slot.answer(Ok(Attempt::Granted(slot.grant(token))));
             }
-            Ok(_) => self.leave(slot, place),
+            Ok(_) => self.leave(slot, &place),
             Err(trouble) => {
-                self.leave(slot, place);
+                self.leave(slot, &place);
                 slot.answer(Err(trouble.into()));
             }
         }

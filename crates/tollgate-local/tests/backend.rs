@@ -62,7 +62,8 @@ fn tokens_rise_when_clients_take_turns_in_bursts() {
             let mut last: BTreeMap<&str, u64> = BTreeMap::new();
             for _turn in 0..25 {
                 let backend = &backends[draw(3) as usize];
-                let name = ["a", "b"][draw(2) as usize];
+                // The second shares its counter with the first.
+                let name = ["a", "b287", "b"][draw(3) as usize];
                 let mode = if draw(4) == 0 { Mode::Shared } else { Mode::Exclusive };
                 for _cycle in 0..=draw(70) {
                     let grant = take(backend, name, mode).await;
@@ -73,11 +74,58 @@ fn tokens_rise_when_clients_take_turns_in_bursts() {
                 if draw(10) == 0 {
                     let floor = last.values().max().unwrap() + draw(100);
                     backend.raise_floor(Token::new(floor).unwrap()).await.unwrap();
-                    last.extend([("a", floor), ("b", floor)]);
+                    last.extend([("a", floor), ("b287", floor), ("b", floor)]);
                 }
             }
         });
     }
+}
+
+#[test]
+fn an_acquire_that_is_withdrawn_at_whatever_moment_is_answered() {
+    let dir = tempfile::tempdir().unwrap();
+    let backend = open(dir.path());
+    // So that its file is open and a token is left: the next ones need no other thread.
+    for _ in 0..3 {
+        run(async { backend.release(&take(&backend, "a", Mode::Exclusive).await).await.unwrap() });
+    }
+    for _ in 0..300 {
+        let claim = claim("a", Mode::Exclusive);
+        std::thread::scope(|scope| {
+            scope.spawn(|| run(async { backend.withdraw(&claim).await.unwrap() }));
+            run(async {
+                let answered = tokio::time::timeout(LONG, backend.try_acquire(&claim)).await;
+                // Granted and withdrawn, or withdrawn and not granted; but never silence.
+                let _ = answered.expect("it is answered");
+            });
+        });
+        run(async { backend.withdraw(&claim).await.unwrap() });
+    }
+    run(async { assert!(is_free(&backend, "a", Mode::Exclusive).await) });
+}
+
+#[test]
+fn a_forked_child_cannot_use_the_locks_of_its_parent() {
+    let dir = tempfile::tempdir().unwrap();
+    let backend = open(dir.path());
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    for _ in 0..3 {
+        let grant = runtime.block_on(take(&backend, "a", Mode::Exclusive));
+        runtime.block_on(backend.release(&grant)).unwrap();
+    }
+    let held = runtime.block_on(take(&backend, "held", Mode::Exclusive));
+    let refused = sys::in_a_fork(|| {
+        let acquired = runtime.block_on(backend.try_acquire(&claim("a", Mode::Exclusive)));
+        let released = runtime.block_on(backend.release(&held));
+        let kinds =
+            (acquired.map_err(|error| error.kind()).err(), released.map_err(|error| error.kind()).err());
+        kinds == (Some(ErrorKind::Unsupported), Some(ErrorKind::Unsupported))
+    });
+    assert!(refused, "the child got in, or let go of what is the parent's");
+    runtime.block_on(async {
+        assert!(!is_free(&backend, "held", Mode::Exclusive).await);
+        assert!(is_free(&backend, "a", Mode::Exclusive).await);
+    });
 }
 
 #[test]

@@ -295,3 +295,21 @@ fn a_folder_removed_while_in_use_is_noticed() {
     refused(taken, ErrorKind::Config, "replaced while in use");
     run(take(&other, "a", Mode::Exclusive));
 }
+
+#[test]
+fn whatever_is_in_the_place_of_the_version_nobody_waits_for_it() {
+    let made = |make: &str| {
+        let dir = tempfile::tempdir().unwrap();
+        let status = std::process::Command::new("sh").arg("-c").arg(make).current_dir(dir.path()).status();
+        assert!(status.unwrap().success(), "{make}");
+        dir
+    };
+    for make in ["mkfifo version", "ln -s /dev/zero version", "mkdir version"] {
+        let dir = made(make);
+        let opened = support::try_open(dir.path()).and_then(|backend| {
+            support::run(backend.try_acquire(&support::claim("a", tollgate_core::Mode::Exclusive)))
+        });
+        let error = opened.expect_err(make);
+        assert_eq!(error.kind(), tollgate_core::ErrorKind::Config, "{make}: {error}");
+    }
+}

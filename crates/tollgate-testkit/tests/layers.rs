@@ -40,11 +40,11 @@ fn blocked(inner: Arc<dyn Backend>, _: Arc<dyn Clock>) -> Arc<dyn Backend> {
     Arc::new(Blocked::new(inner, Keeper::global().expect("a test can start a thread")))
 }
 
-/// As the facade does, and a namespace within another.
+/// As the facade does, with a namespace within another.
 fn all(inner: Arc<dyn Backend>, clock: Arc<dyn Clock>) -> Arc<dyn Backend> {
     let limited = timeout(inner, clock.clone());
-    let watched = metrics(trace(limited, clock.clone()), clock.clone());
-    namespace(namespace(watched, clock.clone()), clock)
+    let named = namespace(namespace(limited, clock.clone()), clock.clone());
+    metrics(trace(named, clock.clone()), clock)
 }
 
 fn main() {

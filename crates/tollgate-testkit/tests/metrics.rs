@@ -12,12 +12,16 @@ use tollgate_testkit::fault::{Faulty, Operation, Trouble};
 use tollgate_testkit::subject::eventually;
 
 const TTL: Duration = Duration::from_millis(300);
+/// How long somebody is kept waiting.
+const WHILE: Duration = Duration::from_millis(120);
 
-/// What the recorder knows: `name{label=value,…}` to a number, of a histogram how many values.
+/// What the recorder knows: `name{label=value,…}` to a number, of a histogram how many values, and in `seconds`
+/// their sum.
 struct Seen {
     snapshotter: Snapshotter,
     /// A snapshot takes what it shows away from the recorder.
     total: std::cell::RefCell<BTreeMap<String, f64>>,
+    seconds: std::cell::RefCell<BTreeMap<String, f64>>,
 }
 
 impl Seen {
@@ -27,7 +31,12 @@ impl Seen {
             let (_, key) = composite.into_parts();
             let labels: Vec<_> =
                 key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
-            let entry = total.entry(format!("{}{{{}}}", key.name(), labels.join(","))).or_default();
+            let name = format!("{}{{{}}}", key.name(), labels.join(","));
+            if let DebugValue::Histogram(values) = &value {
+                let sum: f64 = values.iter().map(|value| value.into_inner()).sum();
+                *self.seconds.borrow_mut().entry(name.clone()).or_default() += sum;
+            }
+            let entry = total.entry(name).or_default();
             *entry += match value {
                 DebugValue::Counter(count) => count as f64,
                 DebugValue::Gauge(change) => change.into_inner(),
@@ -53,7 +62,8 @@ fn engine() -> (Arc<Faulty>, Locks) {
 #[tokio::test]
 async fn every_metric_tells_what_happened() {
     let recorder = DebuggingRecorder::new();
-    let seen = Seen { snapshotter: recorder.snapshotter(), total: Default::default() };
+    let seen =
+        Seen { snapshotter: recorder.snapshotter(), total: Default::default(), seconds: Default::default() };
     recorder.install().unwrap();
     let (faulty, locks) = engine();
 
@@ -65,6 +75,7 @@ async fn every_metric_tells_what_happened() {
     assert_eq!(seen.get("tollgate_acquire_seconds{backend=memory,outcome=busy}"), 1.0);
     let waiting = tokio::spawn(locks.lock("a").acquire());
     seen.until("tollgate_waiters{backend=memory}", 1.0).await;
+    tokio::time::sleep(WHILE).await;
     guard.release().await.unwrap();
     let next = waiting.await.unwrap().unwrap();
     assert_eq!(seen.get("tollgate_waiters{backend=memory}"), 0.0);
@@ -74,6 +85,16 @@ async fn every_metric_tells_what_happened() {
     assert_eq!(seen.get("tollgate_hold_seconds{backend=memory,outcome=released}"), 1.0);
     next.release().await.unwrap();
     assert_eq!(seen.get("tollgate_held{backend=memory}"), 0.0);
+    for key in [
+        "tollgate_wait_seconds{backend=memory,outcome=granted}",
+        "tollgate_acquire_seconds{backend=memory,outcome=granted}",
+        "tollgate_hold_seconds{backend=memory,outcome=released}",
+    ] {
+        let seconds = seen.seconds.borrow()[key];
+        assert!((WHILE.as_secs_f64()..20.0).contains(&seconds), "{key} has {seconds} s in all");
+    }
+    let busy = seen.seconds.borrow()["tollgate_acquire_seconds{backend=memory,outcome=busy}"];
+    assert!(busy < 20.0, "{busy} s to be told that it is busy");
 
     // Given up, and failed.
     let guard = locks.lock("b").acquire().await.unwrap();

@@ -62,6 +62,12 @@ async fn every_operation_has_a_span_with_its_outcome() {
     lines.until(&["extend{", "outcome=\"extended\"", &token]).await;
     locks.inspect("orders/42").await.unwrap();
     lines.until(&["inspect{", "outcome=\"in use\""]).await;
+    drop(locks.list("orders/"));
+    lines.until(&["list{", "prefix=\"orders/\""]).await;
+    drop(locks.events("orders/"));
+    lines.until(&["events{", "prefix=\"orders/\""]).await;
+    guard.descriptor().unwrap_err();
+    lines.until(&["descriptor{", "lock=orders/42"]).await;
     locks.revoke("orders/42", guard.token()).await.unwrap();
     lines.until(&["revoke{", "outcome=\"revoked\""]).await;
     guard.lost().await;
@@ -69,4 +75,6 @@ async fn every_operation_has_a_span_with_its_outcome() {
     drop(guard);
     locks.lock("next").acquire().await.unwrap().release().await.unwrap();
     lines.until(&["release{", "lock=next", "outcome=\"released\""]).await;
+    locks.close().await;
+    lines.until(&["close{"]).await;
 }

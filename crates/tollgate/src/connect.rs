@@ -1,6 +1,7 @@
 //! From a URL to locks: the one place that knows every backend.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tollgate_core::layer::{Metrics, Namespace, Timeout, Trace};
 use tollgate_core::{Backend, BootClock, Error, Keeper, Locks, Result, parse_duration};
@@ -43,8 +44,7 @@ async fn open(url: &str) -> Result<Locks> {
 /// What every backend is wrapped in: what the URL asks for, and what those see who watch.
 fn layered(mut backend: Arc<dyn Backend>, url: &Url<'_>) -> Result<Arc<dyn Backend>> {
     let clock = Arc::new(BootClock::new(Keeper::global()?));
-    if let Some(limit) = url.param("timeout") {
-        let limit = parse_duration(limit).map_err(|wrong| Error::invalid(format!("timeout: {wrong}")))?;
+    if let Some(limit) = limit(url)? {
         backend = Arc::new(Timeout::new(backend, clock.clone(), limit)?);
     }
     if let Some(namespace) = url.param("namespace") {
@@ -53,6 +53,20 @@ fn layered(mut backend: Arc<dyn Backend>, url: &Url<'_>) -> Result<Arc<dyn Backe
     // Outside the namespace: whoever reads a trace wants to find the names that are in the program.
     backend = Arc::new(Trace::new(backend));
     Ok(Arc::new(Metrics::new(backend, clock)))
+}
+
+fn limit(url: &Url<'_>) -> Result<Option<Duration>> {
+    let parsed = url.param("timeout").map(parse_duration).transpose();
+    parsed.map_err(|wrong| Error::invalid(format!("timeout: {wrong}")))
+}
+
+/// Refuses what [`layered`] would, without an engine.
+#[cfg(feature = "file")]
+pub(crate) fn check_layers(url: &Url<'_>) -> Result<()> {
+    if limit(url)?.is_some_and(|limit| limit.is_zero()) {
+        return Err(Timeout::too_short());
+    }
+    url.param("namespace").map_or(Ok(()), Namespace::check)
 }
 
 async fn backend(url: &Url<'_>) -> Result<Arc<dyn Backend>> {

@@ -32,6 +32,7 @@ async fn examine(url: &str) -> Result<Checkup> {
     if let Ok(file) = Url::parse(url)
         && file.scheme == "file"
     {
+        crate::connect::check_layers(&file)?;
         return examine_folder(crate::connect::folder(&file)?).await;
     }
     // What can be connected to and has no examination of its own.

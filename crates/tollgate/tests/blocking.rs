@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use tollgate::blocking::{self, Locks};
-use tollgate::{ErrorKind, GuardState, LossCause, Release, Revocation};
+use tollgate::{ErrorKind, GuardState, LossCause, Mode, PartyHandle, Release, Revocation};
 
 const SHORT: Duration = Duration::from_millis(300);
 
@@ -63,6 +63,93 @@ async fn it_is_safe_inside_a_runtime_of_many_threads() {
         assert_eq!(task.await.unwrap(), Release::Released);
     }
     locks.close();
+}
+
+/// As many as a task may do before it has to let others go on, and more.
+const MANY: usize = 500;
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_task_may_make_any_number_of_calls() {
+    let folder = tempfile::tempdir().unwrap();
+    for url in ["memory:blocking-many".to_owned(), format!("file:{}", folder.path().display())] {
+        let task = tokio::spawn(async move {
+            let locks = blocking::connect(&url).unwrap();
+            for number in 0..MANY {
+                locks.lock(format!("a/{}", number % 3)).acquire().unwrap().release().unwrap();
+            }
+            locks.close();
+        });
+        tokio::time::timeout(Duration::from_secs(60), task).await.expect("it does not hang").unwrap();
+    }
+}
+
+#[test]
+fn work_runs_where_its_caller_is() {
+    let locks = memory("where");
+    let inside = locks.lock("a").run(|_| tokio::runtime::Handle::try_current().is_ok()).unwrap();
+    assert!(!inside, "what the work starts would be started on the keeper's thread");
+}
+
+#[test]
+fn every_setting_reaches_the_engine() {
+    let locks = memory("settings");
+    let held = |name: &str| locks.inspect(name).unwrap().unwrap().holders.pop().unwrap();
+    let short = Duration::from_millis(40);
+
+    let shared = locks.lock("shared").shared().acquire().unwrap();
+    assert_eq!((shared.mode(), held("shared").mode), (Mode::Shared, Mode::Shared));
+    let permit = locks.lock("permit").permit(2).acquire().unwrap();
+    assert_eq!((permit.mode(), held("permit").mode), (Mode::permit(2).unwrap(), Mode::permit(2).unwrap()));
+    let minute = locks.lock("ttl").ttl(Duration::from_secs(60)).acquire().unwrap();
+    assert!(minute.remaining().unwrap() > Duration::from_secs(45));
+    let meta = locks.lock("meta").meta("job", "nightly").acquire().unwrap();
+    assert_eq!(held("meta").details.meta["job"], "nightly");
+    assert_eq!(locks.lock("hold").max_hold(short).acquire().unwrap().lost(), LossCause::MaxHold);
+    assert_eq!(locks.lock("stall").stall_after(short).acquire().unwrap().lost(), LossCause::Stalled);
+    assert_eq!(locks.lock("once").ttl(SHORT).no_renew().acquire().unwrap().lost(), LossCause::Expired);
+    let party = PartyHandle::new();
+    let one = locks.lock("party").party(&party).acquire().unwrap();
+    assert!(party.stamp().age.is_some(), "the engine gave it an age");
+    let delay = Duration::from_secs(60);
+    let delayed = locks.lock("delay").ttl(SHORT).no_renew().lock_delay(delay).acquire().unwrap();
+    assert_eq!(delayed.grant().lock_delay, delay);
+    delayed.lost();
+    assert!(locks.lock("delay").wait(SHORT).try_acquire().unwrap().is_none(), "the name stays closed");
+    drop((shared, permit, minute, meta, one));
+}
+
+#[test]
+fn every_setting_of_a_set_reaches_the_engine() {
+    let locks = memory("set-settings");
+    let held = |name: &str| locks.inspect(name).unwrap().unwrap().holders.pop().unwrap();
+    let short = Duration::from_millis(40);
+
+    let shared = locks.lock_all(["shared"]).shared().acquire().unwrap();
+    assert_eq!(held("shared").mode, Mode::Shared);
+    let permit = locks.lock_all(["permit"]).permit(3).acquire().unwrap();
+    assert_eq!(held("permit").mode, Mode::permit(3).unwrap());
+    let minute = locks.lock_all(["ttl"]).ttl(Duration::from_secs(60)).meta("job", "x").acquire().unwrap();
+    assert!(held("ttl").expires_in.unwrap() > Duration::from_secs(45));
+    assert_eq!(held("ttl").details.meta["job"], "x");
+    assert_eq!(locks.lock_all(["hold"]).max_hold(short).acquire().unwrap().lost().1, LossCause::MaxHold);
+    assert_eq!(locks.lock_all(["stall"]).stall_after(short).acquire().unwrap().lost().1, LossCause::Stalled);
+    let once = locks.lock_all(["once"]).ttl(SHORT).no_renew().acquire().unwrap();
+    assert_eq!(once.lost().1, LossCause::Expired);
+    let party = PartyHandle::new();
+    let one = locks.lock_all(["party"]).party(&party).acquire().unwrap();
+    assert!(party.stamp().age.is_some(), "the engine gave it an age");
+    let delay = Duration::from_secs(60);
+    let delayed = locks.lock_all(["delay"]).lock_delay(delay).acquire().unwrap();
+    assert_eq!(delayed.get("delay").unwrap().grant().lock_delay, delay);
+    drop((shared, permit, minute, one, delayed));
+}
+
+#[test]
+fn an_iterator_may_be_asked_again_after_its_end() {
+    let locks = blocking::connect("memory:blocking-again?timeout=5s").unwrap();
+    let mut none = locks.list("");
+    assert!(none.next().is_none());
+    assert!(none.next().is_none());
 }
 
 #[test]

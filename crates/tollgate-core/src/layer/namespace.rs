@@ -8,7 +8,9 @@ use futures_util::{StreamExt, TryStreamExt};
 use tollgate_types::{LockName, Token};
 
 use super::Layer;
-use crate::backend::{Attempt, Backend, BoxFuture, BoxStream, Extension, LossCause, Release, Revocation};
+use crate::backend::{
+    Attempt, Backend, BoxFuture, BoxStream, Extension, LossCause, Note, Release, Revocation,
+};
 use crate::capabilities::Capabilities;
 use crate::claim::{Claim, Details};
 use crate::error::{Error, Result};
@@ -27,8 +29,7 @@ pub struct Namespace {
 impl Namespace {
     /// Everything `inner` has under `namespace/`. Fails if that cannot begin a name.
     pub fn new(inner: Arc<dyn Backend>, namespace: &str) -> Result<Self> {
-        let namespace = LockName::new(namespace.trim_end_matches('/'))
-            .map_err(|error| Error::invalid(format!("{namespace:?} cannot be a namespace: {error}")))?;
+        let namespace = parse(namespace)?;
         let prefix = format!("{namespace}/");
         let mut capabilities = inner.capabilities().clone();
         capabilities.longest_name = capabilities.longest_name.saturating_sub(prefix.len());
@@ -36,6 +37,11 @@ impl Namespace {
             return Err(Error::invalid(format!("the namespace {namespace:?} leaves no room for names")));
         }
         Ok(Self { inner, prefix, capabilities })
+    }
+
+    /// Fails if `namespace` cannot begin a name.
+    pub fn check(namespace: &str) -> Result<()> {
+        parse(namespace).map(drop)
     }
 
     fn inside(&self, name: &LockName) -> Result<LockName> {
@@ -56,6 +62,25 @@ impl Namespace {
     fn grant(&self, grant: &Grant) -> Result<Grant> {
         Ok(Grant { name: self.inside(&grant.name)?, ..grant.clone() })
     }
+
+    fn pass_on(&self, note: &Note<'_>) -> Result<()> {
+        let tell = |note: Note<'_>| self.inner.note(&note);
+        match *note {
+            Note::Held(grant) => tell(Note::Held(&self.grant(grant)?)),
+            Note::RenewalFailed(grant) => tell(Note::RenewalFailed(&self.grant(grant)?)),
+            Note::Ended { grant, cause, held } => {
+                tell(Note::Ended { grant: &self.grant(grant)?, cause, held })
+            }
+            Note::Stuck(name) => tell(Note::Stuck(&self.inside(name)?)),
+            Note::Unstuck(name) => tell(Note::Unstuck(&self.inside(name)?)),
+        }
+        Ok(())
+    }
+}
+
+fn parse(namespace: &str) -> Result<LockName> {
+    LockName::new(namespace.trim_end_matches('/'))
+        .map_err(|error| Error::invalid(format!("{namespace:?} cannot be a namespace: {error}")))
 }
 
 impl Layer for Namespace {
@@ -69,7 +94,8 @@ impl Layer for Namespace {
 
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Attempt>> {
         Box::pin(async move {
-            Ok(match self.inner.try_acquire(&self.claim(claim)?).await? {
+            let attempt = self.inner.try_acquire(&self.claim(claim)?).await;
+            Ok(match attempt.map_err(|error| error.about(&claim.name))? {
                 Attempt::Granted(grant) => Attempt::Granted(Grant { name: claim.name.clone(), ..grant }),
                 busy => busy,
             })
@@ -78,7 +104,8 @@ impl Layer for Namespace {
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Grant>> {
         Box::pin(async move {
-            let grant = self.inner.acquire(&self.claim(claim)?).await?;
+            let grant = self.inner.acquire(&self.claim(claim)?).await;
+            let grant = grant.map_err(|error| error.about(&claim.name))?;
             Ok(Grant { name: claim.name.clone(), ..grant })
         })
     }
@@ -86,7 +113,7 @@ impl Layer for Namespace {
     fn withdraw<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             match self.claim(claim) {
-                Ok(claim) => self.inner.withdraw(&claim).await,
+                Ok(inside) => self.inner.withdraw(&inside).await.map_err(|error| error.about(&claim.name)),
                 // A name that is too long never got to the engine.
                 Err(_) => Ok(()),
             }
@@ -99,11 +126,17 @@ impl Layer for Namespace {
         ttl: Duration,
         details: Option<&'a Details>,
     ) -> BoxFuture<'a, Result<Extension>> {
-        Box::pin(async move { self.inner.extend(&self.grant(grant)?, ttl, details).await })
+        Box::pin(async move {
+            let extended = self.inner.extend(&self.grant(grant)?, ttl, details).await;
+            extended.map_err(|error| error.about(&grant.name))
+        })
     }
 
     fn release<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Result<Release>> {
-        Box::pin(async move { self.inner.release(&self.grant(grant)?).await })
+        Box::pin(async move {
+            let released = self.inner.release(&self.grant(grant)?).await;
+            released.map_err(|error| error.about(&grant.name))
+        })
     }
 
     fn lost<'a>(&'a self, grant: &'a Grant) -> Option<BoxFuture<'a, LossCause>> {
@@ -120,7 +153,8 @@ impl Layer for Namespace {
 
     fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<Option<LockState>>> {
         Box::pin(async move {
-            let state = self.inner.inspect(&self.inside(name)?).await?;
+            let state = self.inner.inspect(&self.inside(name)?).await;
+            let state = state.map_err(|error| error.about(name))?;
             Ok(state.map(|state| LockState { name: name.clone(), ..state }))
         })
     }
@@ -138,18 +172,29 @@ impl Layer for Namespace {
     }
 
     fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>> {
-        Box::pin(async move { self.inner.revoke(&self.inside(name)?, token).await })
+        Box::pin(async move {
+            let revoked = self.inner.revoke(&self.inside(name)?, token).await;
+            revoked.map_err(|error| error.about(name))
+        })
     }
 
     fn descriptor(&self, grant: &Grant) -> Result<OwnedFd> {
-        self.inner.descriptor(&self.grant(grant)?)
+        self.inner.descriptor(&self.grant(grant)?).map_err(|error| error.about(&grant.name))
     }
 
     fn bequeath(&self, grant: &Grant) -> Result<OwnedFd> {
-        self.inner.bequeath(&self.grant(grant)?)
+        self.inner.bequeath(&self.grant(grant)?).map_err(|error| error.about(&grant.name))
     }
 
     fn inherit<'a>(&'a self, grant: &'a Grant, lock: OwnedFd) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move { self.inner.inherit(&self.grant(grant)?, lock).await })
+        Box::pin(async move {
+            let inherited = self.inner.inherit(&self.grant(grant)?, lock).await;
+            inherited.map_err(|error| error.about(&grant.name))
+        })
+    }
+
+    fn note(&self, note: &Note<'_>) {
+        // A name that has no room in here never became a claim.
+        let _ = self.pass_on(note);
     }
 }

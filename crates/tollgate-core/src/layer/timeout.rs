@@ -8,6 +8,7 @@ use tollgate_types::{LockName, Token};
 
 use super::Layer;
 use crate::backend::{Attempt, Backend, BoxFuture, BoxStream, Extension, Release, Revocation};
+use crate::capabilities::Revoke;
 use crate::claim::{Claim, Details};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -28,9 +29,14 @@ impl Timeout {
     /// `inner` must answer within `limit`. Fails if nothing could.
     pub fn new(inner: Arc<dyn Backend>, clock: Arc<dyn Clock>, limit: Duration) -> Result<Self> {
         if limit.is_zero() {
-            return Err(Error::invalid("a timeout of zero leaves no time for an answer; use at least 1ms"));
+            return Err(Self::too_short());
         }
         Ok(Self { inner, clock, limit })
+    }
+
+    /// What is wrong with a limit of zero.
+    pub fn too_short() -> Error {
+        Error::invalid("a timeout of zero leaves no time for an answer; use at least 1ms")
     }
 
     async fn limited<T>(&self, kind: ErrorKind, request: BoxFuture<'_, Result<T>>) -> Result<T> {
@@ -80,7 +86,7 @@ impl Layer for Timeout {
 
     fn list(&self, prefix: &str) -> BoxStream<'_, Result<LockState>> {
         let found = Some(self.inner.list(prefix));
-        Box::pin(stream::unfold(found, move |found| async move {
+        let limited = stream::unfold(found, move |found| async move {
             let mut found = found?;
             let next = tokio::select! {
                 biased;
@@ -90,10 +96,16 @@ impl Layer for Timeout {
                 }
             };
             Some((next, Some(found)))
-        }))
+        });
+        // May be asked again after its end.
+        Box::pin(limited.fuse())
     }
 
     fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>> {
+        // Where a holder can only be asked, it is the holder that is waited for, not the engine.
+        if self.inner.capabilities().revoke == Revoke::Cooperative {
+            return self.inner.revoke(name, token);
+        }
         Box::pin(self.limited(ErrorKind::Indeterminate, self.inner.revoke(name, token)))
     }
 

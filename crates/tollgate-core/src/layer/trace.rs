@@ -1,5 +1,8 @@
 //! A `tracing` span for every operation, and an event for what happens to a guard in between.
+//!
+//! The spans of `list` and `events` cover the asking, not the answers that follow.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,11 +11,13 @@ use tracing::field::Empty;
 use tracing::{Instrument, Span, debug_span, field, info, warn};
 
 use super::Layer;
-use crate::backend::{Attempt, Backend, BoxFuture, Extension, LossCause, Note, Release, Revocation};
+use crate::backend::{
+    Attempt, Backend, BoxFuture, BoxStream, Extension, LossCause, Note, Release, Revocation,
+};
 use crate::claim::{Claim, Details};
 use crate::error::Result;
 use crate::grant::Grant;
-use crate::state::LockState;
+use crate::state::{Event, LockState};
 
 /// Traces what is asked of a backend. Spans have the level `DEBUG`, losses and failed renewals are `WARN`.
 pub struct Trace {
@@ -124,6 +129,33 @@ impl Layer for Trace {
             Revocation::Pending => "pending",
             Revocation::NotHeld => "not held",
         })
+    }
+
+    fn list(&self, prefix: &str) -> BoxStream<'_, Result<LockState>> {
+        debug_span!(target: "tollgate", "list", backend = self.backend(), prefix)
+            .in_scope(|| self.inner.list(prefix))
+    }
+
+    fn events(&self, prefix: &str) -> BoxStream<'_, Result<Event>> {
+        debug_span!(target: "tollgate", "events", backend = self.backend(), prefix)
+            .in_scope(|| self.inner.events(prefix))
+    }
+
+    fn descriptor(&self, grant: &Grant) -> Result<OwnedFd> {
+        span!(self, "descriptor", grant.name).in_scope(|| self.inner.descriptor(grant))
+    }
+
+    fn bequeath(&self, grant: &Grant) -> Result<OwnedFd> {
+        span!(self, "bequeath", grant.name).in_scope(|| self.inner.bequeath(grant))
+    }
+
+    fn inherit<'a>(&'a self, grant: &'a Grant, lock: OwnedFd) -> BoxFuture<'a, Result<()>> {
+        traced(span!(self, "inherit", grant.name), self.inner.inherit(grant, lock), |_, ()| "inherited")
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        let span = debug_span!(target: "tollgate", "close", backend = self.backend());
+        Box::pin(self.inner.close().instrument(span))
     }
 
     fn note(&self, note: &Note<'_>) {

@@ -1,9 +1,10 @@
 //! What is in a folder: its layout, its counters, its locks, and what does not belong there.
 
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use tollgate_core::{Finding, Holder, LockState};
+use tollgate_core::{Finding, LockState};
 
 use crate::backend::is_lock_file;
 use crate::counter::Counters;
@@ -63,11 +64,15 @@ fn files(count: usize) -> String {
 fn counters(dir: &Path, findings: &mut Vec<Finding>) {
     let path = dir.join("counters");
     let broken = |trouble: &Trouble| {
-        Finding::problem(
-            "the token counter cannot be used",
-            trouble.to_string(),
-            "restore it; if it is lost for good, move the whole folder away and raise the token floor in the new one",
-        )
+        let advice = match trouble {
+            Trouble::DamagedCounter { .. } => {
+                "repair the disk and the file; if it is lost for good, move the whole folder away and raise the token \
+                 floor in the new one"
+            }
+            // It is all right, and this user or this mount is not.
+            _ => "let this user write there, or examine the folder as one who takes locks in it",
+        };
+        Finding::problem("the token counter cannot be used", trouble.to_string(), advice)
     };
     let opened = match Counters::open(path.clone()) {
         Ok(opened) => opened,
@@ -131,6 +136,9 @@ fn locks(dir: &Path, findings: &mut Vec<Finding>) -> Result<()> {
 fn unreadable(path: &Path, trouble: &Trouble) -> Finding {
     let why = trouble.to_string();
     match trouble {
+        Trouble::Io { source, .. } if !matches!(source.raw_os_error(), Some(libc::EACCES | libc::EPERM)) => {
+            Finding::problem(format!("{} is in the way of a lock", path.display()), why, "remove it")
+        }
         Trouble::Io { .. } => Finding::problem(
             format!("{} cannot be read", path.display()),
             why,
@@ -149,18 +157,31 @@ fn unreadable(path: &Path, trouble: &Trouble) -> Finding {
     }
 }
 
-/// Holders that are stopped and hold the others up.
+/// Holders that are stopped, and the first waiter if it is: they hold the others up.
 fn stopped(path: &Path, state: &LockState) -> Vec<Finding> {
-    let is_stopped = |holder: &&Holder| is_stopped_with(holder.details.pid, path);
-    let tell = |holder: &Holder| {
-        let pid = holder.details.pid;
+    let tell = |what: &str, pid: u32, why: &str| {
         Finding::note(
-            format!("the lock {:?} is held by process {pid}, which is stopped", state.name),
-            "nothing expires here: the lock stays taken until the process goes on or ends",
+            format!("the lock {:?} is {what} by process {pid}, which is stopped", state.name),
+            why.to_owned(),
             format!("kill -CONT {pid}, or kill -KILL {pid}"),
         )
     };
-    state.holders.iter().filter(is_stopped).map(tell).collect()
+    let holders = state.holders.iter().map(|holder| holder.details.pid);
+    let mut findings: Vec<Finding> = holders
+        .filter(|pid| is_stopped_with(*pid, path))
+        .map(|pid| {
+            tell("held", pid, "nothing expires here: the lock stays taken until the process goes on or ends")
+        })
+        .collect();
+    let first = state.waiters.first().map(|waiter| waiter.details.pid);
+    if let Some(pid) = first.filter(|pid| is_stopped_with(*pid, path)) {
+        findings.push(tell(
+            "waited for",
+            pid,
+            "when its turn comes, those behind it wait until it goes on or ends",
+        ));
+    }
+    findings
 }
 
 /// Whether the process `pid` is stopped and has the file at `path` open: the number may be another one's, or
@@ -172,6 +193,8 @@ fn is_stopped_with(pid: u32, path: &Path) -> bool {
     if !matches!(state, Some("T" | "t")) {
         return false;
     }
+    let file = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+    let wanted = file(path);
     let open = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
-    open.filter_map(|entry| fs::read_link(entry.path()).ok()).any(|target| target == path)
+    wanted.is_some() && open.map(|entry| file(&entry.path())).any(|found| found == wanted)
 }

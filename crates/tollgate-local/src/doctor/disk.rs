@@ -93,7 +93,7 @@ fn room(disk: &Room) -> Finding {
 /// Some file systems do not count them.
 fn inodes(disk: &Room) -> Option<Finding> {
     let (free, all) = (disk.free_files, disk.files);
-    if all == 0 || free >= all / NEARLY {
+    if all == 0 || (free > 0 && free >= all / NEARLY) {
         return None;
     }
     let what = format!("{free} of {all} inodes are free");

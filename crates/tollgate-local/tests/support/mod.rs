@@ -6,6 +6,8 @@
     reason = "each test binary uses a part of its own helpers"
 )]
 
+pub mod sys;
+
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};

@@ -10,6 +10,7 @@ mod closing;
 mod ensuring;
 mod giving_back;
 mod keeping;
+mod limits;
 mod memory;
 mod panicking;
 mod sessions;

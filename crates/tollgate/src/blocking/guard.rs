@@ -49,6 +49,11 @@ impl Guard {
         self.lease.keeper.block_on(self.inner.release())
     }
 
+    /// Gives the lock back after work that needed it to the end: fails with `Lost` if it had not lasted until now.
+    pub fn finish(self) -> Result<()> {
+        self.lease.keeper.block_on(self.inner.finish())
+    }
+
     /// Turns the guard into a grant that can be stored, sent, and [adopted](super::Locks::adopt) elsewhere.
     pub fn into_grant(self) -> Result<Grant> {
         self.inner.into_grant()
@@ -103,8 +108,8 @@ impl Deref for Guard {
 /// ```
 #[derive(Debug, Clone)]
 pub struct Lease {
-    pub(super) inner: crate::Lease,
-    pub(super) keeper: Keeper,
+    inner: crate::Lease,
+    keeper: Keeper,
 }
 
 impl Lease {

@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use futures_util::stream::Fuse;
 use tollgate_core::{
     BoxStream, Capabilities, Event, Grant, Guarantee, Keeper, LockState, Release, Result, Revocation, Token,
 };
@@ -89,12 +90,12 @@ impl Locks {
 
     /// Every lock that is held or waited for and whose name starts with `prefix`.
     pub fn list(&self, prefix: &str) -> Each<'_, LockState> {
-        Each { stream: self.inner.list(prefix), keeper: &self.keeper }
+        Each::new(self.inner.list(prefix), &self.keeper)
     }
 
     /// What happens from now on to locks whose names start with `prefix`. Each step waits for the next event.
     pub fn events(&self, prefix: &str) -> Each<'_, Event> {
-        Each { stream: self.inner.events(prefix), keeper: &self.keeper }
+        Each::new(self.inner.events(prefix), &self.keeper)
     }
 
     /// Breaks the lock of the holder with `token`.
@@ -125,8 +126,15 @@ impl Locks {
 /// # fn main() {}
 /// ```
 pub struct Each<'a, T> {
-    stream: BoxStream<'a, Result<T>>,
+    /// May be asked again after its end, as any iterator.
+    stream: Fuse<BoxStream<'a, Result<T>>>,
     keeper: &'a Keeper,
+}
+
+impl<'a, T> Each<'a, T> {
+    fn new(stream: BoxStream<'a, Result<T>>, keeper: &'a Keeper) -> Self {
+        Self { stream: stream.fuse(), keeper }
+    }
 }
 
 impl<T> Iterator for Each<'_, T> {

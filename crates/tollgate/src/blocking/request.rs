@@ -111,8 +111,9 @@ impl LockRequest {
     /// [`check`](Lease::check) or [`fence`](Lease::fence). Fails with `Lost` if the lock did not last until
     /// `work` came to its end.
     pub fn run<T>(self, work: impl FnOnce(Lease) -> T) -> Result<T> {
-        let keeper = self.keeper.clone();
-        let view = |inner| Lease { inner, keeper };
-        self.keeper.block_on(self.inner.run(async |lease| work(view(lease))))
+        let guard = self.acquire()?;
+        let value = work(guard.lease());
+        guard.finish().map_err(|error| error.during("run"))?;
+        Ok(value)
     }
 }
