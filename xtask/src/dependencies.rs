@@ -19,7 +19,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tollgate-local", &["tollgate-core"]),
     ("tollgate-redis", &["tollgate-core"]),
     // The facade alone knows every backend.
-    ("tollgate", &["tollgate-core", "tollgate-embedded", "tollgate-local"]),
+    ("tollgate", &["tollgate-core", "tollgate-embedded", "tollgate-local", "tollgate-redis"]),
     // Nothing depends on the command line or the test kit.
     ("tollgate-cli", &["tollgate", "tollgate-bench"]),
     // Needs to know where `file:` has its folder, to put a plain lock beside it.

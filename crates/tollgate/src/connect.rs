@@ -13,6 +13,7 @@ use crate::url::Url;
 /// - `file:DIR`: kernel locks in a folder of this host; `file:` alone is `$XDG_STATE_HOME/tollgate`, or
 ///   `~/.local/state/tollgate`. The folder is taken as it is written, nothing is decoded.
 /// - `memory:` and `memory:NAME`: this process's own engines.
+/// - `redis://USER:PASSWORD@HOST:PORT/DB`: one Redis. `?prefix=` is what its keys start with, `lock:` unless said.
 ///
 /// Every URL takes `?namespace=NAME`, which keeps all its locks under `NAME/`, out of the way of others, and
 /// `?timeout=5s`, after which an engine that does not answer is given up on.
@@ -78,15 +79,34 @@ async fn backend(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
             url.check_params(&[])?;
             Ok(Arc::new(tollgate_embedded::MemoryBackend::named(url.rest)?))
         }
+        #[cfg(feature = "redis")]
+        "redis" => redis(url).await,
         scheme => Err(Error::invalid(format!(
             "no engine is called {scheme:?} here; known are {}",
-            [("file:DIR", cfg!(feature = "file")), ("memory:", cfg!(feature = "memory"))]
-                .into_iter()
-                .filter_map(|(scheme, built)| built.then_some(scheme))
-                .collect::<Vec<_>>()
-                .join(", ")
+            [
+                ("file:DIR", cfg!(feature = "file")),
+                ("memory:", cfg!(feature = "memory")),
+                ("redis://HOST", cfg!(feature = "redis")),
+            ]
+            .into_iter()
+            .filter_map(|(scheme, built)| built.then_some(scheme))
+            .collect::<Vec<_>>()
+            .join(", ")
         ))),
     }
+}
+
+#[cfg(feature = "redis")]
+async fn redis(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
+    use tollgate_redis::{RedisBackend, RedisConfig};
+
+    url.check_params(&["prefix"])?;
+    let mut config = RedisConfig::new(format!("redis:{}", url.rest));
+    if let Some(prefix) = url.param("prefix") {
+        config.prefix = prefix.to_owned();
+    }
+    let clock = Arc::new(BootClock::new(Keeper::global()?));
+    Ok(Arc::new(RedisBackend::connect(config, clock).await?))
 }
 
 #[cfg(feature = "file")]

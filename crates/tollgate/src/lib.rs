@@ -26,6 +26,7 @@
 //! | --- | --- | --- |
 //! | `file:DIR` | the processes of one host | the end of the process |
 //! | `memory:`, `memory:NAME` | the tasks of one process | its ttl |
+//! | `redis://HOST` | every host that reaches it | its ttl |
 
 pub mod blocking;
 mod connect;
