@@ -5,6 +5,18 @@ use serde::Serialize;
 use crate::guarantees::Guarantees;
 
 /// What an examination found. Nothing was changed by it.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let checkup = tollgate::doctor("memory:").await?;
+/// for finding in &checkup.findings {
+///     println!("{}", finding.what);
+/// }
+/// assert!(!checkup.has_problems());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Checkup {
     /// What was examined, for people: a folder, a server.
@@ -23,6 +35,13 @@ impl Checkup {
 }
 
 /// One thing that was looked at.
+///
+/// ```
+/// use tollgate::{Finding, Severity};
+///
+/// let finding = Finding::note("the disk is nearly full", "new locks need room", "make room");
+/// assert_eq!(finding.severity, Severity::Note);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// How much it matters.
@@ -38,6 +57,12 @@ pub struct Finding {
 }
 
 /// How much a finding matters.
+///
+/// ```
+/// use tollgate::{Finding, Severity};
+///
+/// assert_eq!(Finding::fine("all is well").severity, Severity::Fine);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
