@@ -66,5 +66,8 @@ fn main() -> std::process::ExitCode {
             Command::Man(args) => man::run(&args),
         }
     });
-    outcome.unwrap_or_else(|error| exit::report(&error)).into()
+    let exit = outcome.unwrap_or_else(|error| exit::report(&error));
+    // To drop it would wait for a thread that writes into a full pipe.
+    runtime.shutdown_background();
+    exit.into()
 }

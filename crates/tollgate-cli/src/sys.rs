@@ -7,10 +7,29 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::Signal;
 
 use crate::terminal::Terminal;
+
+static NO_STDOUT: AtomicBool = AtomicBool::new(false);
+
+/// The C runtime calls this before Rust's, which opens /dev/null in the place of a stdout that is closed.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOOK_AT_STDOUT: extern "C" fn() = look_at_stdout;
+
+extern "C" fn look_at_stdout() {
+    // SAFETY: reading the flags of any number is harmless, and needs no runtime.
+    let closed = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) } < 0;
+    NO_STDOUT.store(closed, Ordering::Relaxed);
+}
+
+/// Whether stdout was closed when this process started, so that what is written to it goes nowhere.
+pub(crate) fn started_without_stdout() -> bool {
+    NO_STDOUT.load(Ordering::Relaxed)
+}
 
 /// Takes over the socket that the parent left open at `descriptor`, and closes it for children.
 pub(crate) fn adopt_socket(descriptor: RawFd) -> io::Result<UnixStream> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use support::{Sandbox, eventually, is_holder, lives, text, until_dead};
+use support::{Running, Sandbox, eventually, full_pipe, is_holder, lives, text, until_dead};
 
 /// Takes `x` and gives the grant and the holder's pid.
 fn acquire(sandbox: &Sandbox, ttl: &str) -> (String, String) {
@@ -216,6 +216,47 @@ fn a_grant_that_cannot_be_printed_is_released() {
         assert!(is_free(&sandbox, &name));
         assert_eq!((left_behind(&name), sandbox.sockets()), (vec![], 0));
     }
+}
+
+#[test]
+fn a_signal_ends_an_acquire_whose_grant_nobody_reads() {
+    let sandbox = Sandbox::new();
+    let name = sandbox.path("unread").display().to_string();
+    for (ends, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {
+        let (_reader, full) = full_pipe();
+        let running = sandbox.tollgate(&["acquire", &name, "--ttl", "60s"]).stdout(full).spawn();
+        let mut running = Running(running.unwrap());
+        eventually("it prints", || running.writes_in_vain().then_some(()));
+        running.signal(ends);
+        assert_eq!(running.code(), code);
+        assert!(is_free(&sandbox, &name), "nobody got the grant");
+        assert_eq!((left_behind(&name), sandbox.sockets()), (vec![], 0));
+    }
+}
+
+#[test]
+fn a_grant_whose_time_is_over_is_not_printed() {
+    let sandbox = Sandbox::new();
+    let (mut reader, full) = full_pipe();
+    let output = sandbox.tollgate(&["acquire", "x", "--ttl", "500ms"]).stdout(full).output().unwrap();
+    assert_eq!(code(&output), 76, "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("longer --ttl"), "{}", text(&output.stderr));
+    let mut printed = String::new();
+    std::io::Read::read_to_string(&mut reader, &mut printed).unwrap();
+    assert_eq!(printed.trim_matches('.'), "");
+    assert!(is_free(&sandbox, "x"));
+}
+
+#[test]
+fn a_grant_that_nobody_can_get_is_released() {
+    let sandbox = Sandbox::new();
+    let output = sandbox.bash("tollgate acquire x >&-; echo $?").output().unwrap();
+    assert_eq!(text(&output.stdout), "69\n");
+    assert!(text(&output.stderr).contains("stdout is closed"), "{}", text(&output.stderr));
+    assert!(is_free(&sandbox, "x"));
+    let thrown_away = sandbox.bash("tollgate acquire x >/dev/null").status().unwrap();
+    assert!(thrown_away.success(), "to hold it for the ttl may be all that is wanted");
+    assert!(!is_free(&sandbox, "x"));
 }
 
 #[test]

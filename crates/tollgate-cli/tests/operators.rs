@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use support::{PATIENCE, Running, Sandbox, eventually, lives, text, until_dead};
+use support::{PATIENCE, Running, Sandbox, eventually, full_pipe, lives, text, until_dead};
 
 /// A `watch` that has begun: it has told of a lock that was taken for the purpose.
 fn watch(sandbox: &Sandbox, arguments: &[&str]) -> (Running, Receiver<String>) {
@@ -72,6 +72,23 @@ fn a_reader_that_goes_away_ends_it_without_waiting_for_an_event() {
     drop(running.0.stdout.take());
     assert_eq!(running.code(), 0);
     assert_eq!(running.stderr(), "");
+}
+
+#[test]
+fn a_reader_that_does_not_read_cannot_keep_it_from_ending() {
+    let sandbox = Sandbox::new();
+    for (signal, code) in [(Signal::TERM, 0), (Signal::INT, 0), (Signal::HUP, 129)] {
+        let (_reader, full) = full_pipe();
+        let mut running = Running(sandbox.tollgate(&["watch"]).stdout(full).spawn().unwrap());
+        eventually("it has something to tell", || {
+            let grant = text(&sandbox.output(&["acquire", "x", "--ttl", "60s"]).stdout);
+            std::thread::sleep(Duration::from_millis(300));
+            assert_eq!(sandbox.output(&["release", &grant]).status.code(), Some(0));
+            running.writes_in_vain().then_some(())
+        });
+        running.signal(signal);
+        assert_eq!(running.code(), code);
+    }
 }
 
 #[test]
