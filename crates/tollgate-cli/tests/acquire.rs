@@ -69,7 +69,8 @@ fn a_script_takes_and_releases_a_lock_and_nothing_is_left_running() {
         tollgate extend <<<"$G"; echo $?"#;
     let output = sandbox.bash(script).output().unwrap();
     assert_eq!(text(&output.stdout), "75\n0\nx: free\n76\n76\n", "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("\"x\" is lost"), "{}", text(&output.stderr));
+    let said = text(&output.stderr);
+    assert!(said.contains("cannot release \"x\": the lock is lost"), "{said}");
     let held: Value = serde_json::from_str(&sandbox.read("held")).unwrap();
     assert!(!lives(&held["holders"][0]["details"]["pid"].to_string()), "release waits for its end");
     assert_eq!(sandbox.sockets(), 0);
@@ -163,6 +164,22 @@ fn a_killed_holder_is_a_lost_lock() {
     assert_eq!(sandbox.sockets(), 1, "its socket is left");
     assert_eq!(code(&sandbox.output(&["extend", &grant])), 76);
     assert_eq!(code(&sandbox.output(&["release", &grant])), 76);
+}
+
+#[test]
+fn a_holder_whose_folder_was_removed_is_out_of_reach_but_not_lost() {
+    let sandbox = Sandbox::new();
+    let (grant, holder) = acquire(&sandbox, "60s");
+    std::fs::remove_dir_all(sandbox.path("run")).unwrap();
+    for command in ["extend", "release"] {
+        let output = sandbox.output(&[command, &grant]);
+        assert_eq!(code(&output), 69, "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains("tollgate break"), "{}", text(&output.stderr));
+    }
+    assert!(!is_free(&sandbox, "x"));
+    assert_eq!(code(&sandbox.output(&["break", "--yes", "x"])), 0);
+    until_dead(&holder);
+    assert!(is_free(&sandbox, "x"), "what it says to do helps");
 }
 
 #[test]
@@ -354,6 +371,7 @@ fn what_is_no_grant_is_a_usage_error_and_a_forged_one_does_nothing() {
     let other_boot = with("deadline", serde_json::json!({"boot_id": "x", "boottime_ns": 1}));
     let output = sandbox.output(&["release", &other_boot]);
     assert_eq!(code(&output), 76);
+    assert!(text(&output.stderr).contains("reboot"), "{}", text(&output.stderr));
     let without = with("handle", Value::Null);
     assert_eq!(code(&sandbox.output(&["release", &without])), 78, "file: grants are kept by holders");
     assert!(!is_free(&sandbox, "x"));
