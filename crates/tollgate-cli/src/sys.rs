@@ -1,4 +1,4 @@
-//! Everything here that needs `unsafe`: signals, descriptors and what happens between fork and exec.
+//! Everything here that needs `unsafe`: signals, descriptors, the environment and what happens between fork and exec.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -12,6 +12,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::process::Signal;
 
 use crate::terminal::Terminal;
+
+/// Has a variable of the environment that says nothing be as one that is not set. Only for a process that has one
+/// thread as yet.
+pub(crate) fn forget_if_empty(variable: &str) {
+    if std::env::var_os(variable).is_some_and(|value| value.is_empty()) {
+        // SAFETY: there is no other thread that could read the environment meanwhile.
+        unsafe { std::env::remove_var(variable) };
+    }
+}
 
 static NO_STDOUT: AtomicBool = AtomicBool::new(false);
 

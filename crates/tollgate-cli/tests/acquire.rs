@@ -396,6 +396,23 @@ fn another_users_holder_is_not_ours_to_release() {
 }
 
 #[test]
+fn a_runtime_folder_that_takes_no_socket_is_passed_over() {
+    let sandbox = Sandbox::new();
+    let script = "
+        mkdir run/tollgate && mount -t tmpfs -o ro,mode=700 none run/tollgate || exit 9
+        G=$(tollgate acquire x) || exit 1
+        echo \"$G\" && tollgate release \"$G\"";
+    let root = rustix::process::geteuid().is_root();
+    let as_root = if root { "" } else { "--user --map-root-user" };
+    let mut shell = sandbox.bash(&format!("unshare --mount {as_root} bash -c \"$0\""));
+    let output = shell.arg(script).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let grant: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let handle = grant["handle"].as_str().unwrap();
+    assert!(handle.starts_with("holder:/tmp/tollgate-"), "{handle}");
+}
+
+#[test]
 fn a_runtime_folder_that_is_not_ours_alone_is_not_used() {
     let sandbox = Sandbox::new();
     std::fs::set_permissions(sandbox.path("run"), std::os::unix::fs::PermissionsExt::from_mode(0o777))
