@@ -49,7 +49,7 @@ pub(crate) struct AcquireArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  G=$(tollgate acquire x --ttl 60s) && echo working && tollgate release <<<\"$G\"
+  G=$(tollgate acquire x) && echo work && printf %s \"$G\" | tollgate release
   tollgate acquire --try x | tollgate extend --ttl 5m | tollgate release
   tollgate acquire --shared --wait 10s --meta job=nightly x | tollgate release";
 

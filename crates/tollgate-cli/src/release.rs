@@ -25,7 +25,7 @@ pub(crate) struct ReleaseArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  G=$(tollgate acquire x --ttl 60s) && tollgate release <<<\"$G\"
+  G=$(tollgate acquire x --ttl 60s) && printf %s \"$G\" | tollgate release
   G=$(tollgate acquire x) && tollgate release \"$G\"";
 
 pub(crate) async fn run(args: ReleaseArgs) -> Result<Exit> {

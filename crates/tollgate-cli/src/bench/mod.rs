@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 use tollgate::{Error, ErrorKind, Locks, Result};
 use tollgate_bench::{Contender, Contest, Machine, Ours, PlainFile, Report, Workload};
 
+use crate::args::URL;
 use crate::exit::Exit;
 use crate::signals::Signals;
 use crate::tell;
@@ -28,7 +29,7 @@ use stoppable::{Stop, Stoppable};
 #[command(after_help = EXAMPLES)]
 pub(crate) struct BenchArgs {
     /// The engine: file:DIR, file: alone, or memory:.
-    #[arg(value_name = "URL", env = "TOLLGATE_URL", default_value = "file:", hide_env_values = true)]
+    #[arg(value_name = "URL", env = URL, default_value = "file:", hide_env_values = true)]
     url: String,
 
     /// Only these workloads: own (names of their own), shared (64 tasks on one connection), one (16 clients
