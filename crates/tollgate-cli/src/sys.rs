@@ -1,6 +1,7 @@
 //! Everything here that needs `unsafe`: signals, descriptors, the environment and what happens between fork and exec.
 #![allow(unsafe_code)]
 
+use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -20,6 +21,12 @@ pub(crate) fn forget_if_empty(variable: &str) {
         // SAFETY: there is no other thread that could read the environment meanwhile.
         unsafe { std::env::remove_var(variable) };
     }
+}
+
+/// Names this process for those who list processes; at most 15 bytes are kept. To be called from its first thread.
+pub(crate) fn call_process(name: &CStr) {
+    // SAFETY: the name ends with a zero byte and is only read; a failure changes nothing.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
 }
 
 static NO_STDOUT: AtomicBool = AtomicBool::new(false);

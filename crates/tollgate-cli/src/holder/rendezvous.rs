@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(is_usable(&folder.path().join("made/x.sock")), Ok(()));
         assert_eq!(is_private(&folder.path().join("made")), Ok(()));
         let made = folder.path().join("made");
-        std::fs::set_permissions(&made, Permissions::from_mode(0)).unwrap();
+        std::fs::set_permissions(&made, Permissions::from_mode(0o000)).unwrap();
         assert_eq!(is_usable(&made.join("x.sock")), Ok(()));
         let mode_of_made = std::fs::metadata(&made).unwrap().mode() & 0o777;
         assert_eq!(mode_of_made, 0o700, "made with a umask that leaves nothing");

@@ -27,6 +27,8 @@ pub(crate) fn run_if_asked() -> Option<Exit> {
     let arg0 = std::env::args_os().next()?;
     let descriptor = std::env::var(ENV).ok().filter(|_| arg0 == ARG0)?.parse().ok()?;
     let socket = sys::adopt_socket(descriptor).ok()?;
+    // It was started by a link, whose name it would have.
+    sys::call_process(c"tollgate-holder");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     Some(match runtime.map(|runtime| runtime.block_on(live(socket))) {
         Ok(Some(())) => Exit::OK,
