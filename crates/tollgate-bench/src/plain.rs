@@ -27,6 +27,11 @@ impl PlainFile {
         std::fs::create_dir_all(parent)?;
         Ok(Self { folder: tempfile::Builder::new().prefix("bench-plain-").tempdir_in(parent)? })
     }
+
+    /// The folder of its own, which is removed when this is dropped.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
 }
 
 impl Contender for PlainFile {

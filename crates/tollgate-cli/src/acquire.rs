@@ -1,14 +1,15 @@
 //! `tollgate acquire`: take a lock and leave, so that a script holds it.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use clap::Args;
 use tollgate::capabilities::Adopt;
-use tollgate::{Error, Grant, Guards, Locks, Result};
+use tollgate::{Deadline, Error, ErrorKind, Grant, Guards, Locks, Result};
 
 use crate::args::{ClaimArgs, UrlArg};
 use crate::clock::now;
-use crate::connect::connect;
+use crate::connect::connect_or_end;
 use crate::exit::Exit;
 use crate::holder::{Heir, Mission};
 use crate::signals::Signals;
@@ -48,7 +49,7 @@ pub(crate) struct AcquireArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  G=$(tollgate acquire x --ttl 60s) && echo working && tollgate release <<<\"$G\"
+  G=$(tollgate acquire x) && echo work && printf %s \"$G\" | tollgate release
   tollgate acquire --try x | tollgate extend --ttl 5m | tollgate release
   tollgate acquire --shared --wait 10s --meta job=nightly x | tollgate release";
 
@@ -63,7 +64,10 @@ fn key_and_value(text: &str) -> Result<(String, String), String> {
 
 pub(crate) async fn run(args: AcquireArgs) -> Result<Exit> {
     let mut signals = Signals::listen()?;
-    let locks = connect(&args.url.url).await?;
+    let locks = match connect_or_end(&args.url.url, &mut signals).await? {
+        ControlFlow::Continue(locks) => locks,
+        ControlFlow::Break(exit) => return Ok(exit),
+    };
     let names = [args.name];
     let engine_keeps = locks.capabilities().adopt != Adopt::Never;
     let wanted =
@@ -73,7 +77,7 @@ pub(crate) async fn run(args: AcquireArgs) -> Result<Exit> {
         Taken::Not(exit) => return Ok(exit),
     };
     let outcome = if engine_keeps {
-        leave_to_engine(&locks, guards).await.map(|()| Exit::OK)
+        leave_to_engine(&locks, guards, &mut signals).await
     } else {
         let mission = Mission { url: &args.url.url, until: now() + args.ttl, listens: true };
         leave_to_holder(&mission, guards, &mut signals).await
@@ -83,15 +87,16 @@ pub(crate) async fn run(args: AcquireArgs) -> Result<Exit> {
 }
 
 /// The engine keeps the lock until its lease runs out.
-async fn leave_to_engine(locks: &Locks, guards: Guards) -> Result<()> {
+async fn leave_to_engine(locks: &Locks, guards: Guards, signals: &mut Signals) -> Result<Exit> {
     for grant in detach(guards)? {
-        if let Err(error) = print(&grant) {
-            // Nobody got to know the grant. If the engine cannot be asked, the ttl ends it.
+        let handed_over = hand_over(&grant, signals).await;
+        if !matches!(handed_over, Ok(Exit::OK)) {
+            // Nobody can use the grant. If the engine cannot be asked, the ttl ends it.
             let _ = locks.release_grant(&grant).await;
-            return Err(error);
+            return handed_over;
         }
     }
-    Ok(())
+    Ok(Exit::OK)
 }
 
 fn detach(guards: Guards) -> Result<Vec<Grant>> {
@@ -114,26 +119,63 @@ async fn leave_to_holder(mission: &Mission<'_>, guards: Guards, signals: &mut Si
         }
     };
     for grant in heir.inherit(guards)? {
-        if let Err(error) = print(&grant) {
-            // Nobody got to know the grant.
+        let handed_over = hand_over(&grant, signals).await;
+        if !matches!(handed_over, Ok(Exit::OK)) {
+            // Nobody can use the grant.
             heir.recall().await;
-            return Err(error);
+            return handed_over;
         }
     }
     Ok(Exit::OK)
 }
 
+/// Prints a grant that is still good when somebody has it. Anything but `OK` means that it is to be given back.
+async fn hand_over(grant: &Grant, signals: &mut Signals) -> Result<Exit> {
+    tokio::select! {
+        biased;
+        () = is_over(grant) => {}
+        signal = signals.next() => return Ok(Exit::of_signal(signal)),
+        printed = print(grant) => printed?,
+    }
+    // This process may have been stopped at any moment.
+    if has_ended(grant) { Err(over(grant)) } else { Ok(Exit::OK) }
+}
+
+async fn is_over(grant: &Grant) {
+    /// Timers do not count while the machine is suspended, so the clock is read.
+    const TICK: Duration = Duration::from_secs(1);
+    while !has_ended(grant) {
+        let left = match grant.deadline {
+            Deadline::At(until) => until.since(now()),
+            _ => TICK,
+        };
+        tokio::time::sleep(left.min(TICK)).await;
+    }
+}
+
+fn has_ended(grant: &Grant) -> bool {
+    matches!(grant.deadline, Deadline::At(until) if now() >= until)
+}
+
+fn over(grant: &Grant) -> Error {
+    Error::new(
+        ErrorKind::Lost,
+        "its time was over before the grant could be printed; take it with a longer --ttl",
+    )
+    .during("print the grant")
+    .on(&grant.name)
+}
+
 /// Prints a grant in one line.
-pub(crate) fn print(grant: &Grant) -> Result<()> {
-    let line = serde_json::to_string(grant).map_err(|error| {
-        Error::new(tollgate::ErrorKind::Unexpected, "a grant is no JSON").caused_by(error)
-    })?;
-    tell::deliver(&format!("{line}\n")).map_err(|error| error.during("print the grant").on(&grant.name))
+pub(crate) async fn print(grant: &Grant) -> Result<()> {
+    let line = serde_json::to_string(grant)
+        .map_err(|error| Error::new(ErrorKind::Unexpected, "a grant is no JSON").caused_by(error))?;
+    tell::deliver(format!("{line}\n")).await.map_err(|error| error.during("print the grant").on(&grant.name))
 }
 
 #[cfg(test)]
 mod tests {
-    use tollgate::{ErrorKind, Release};
+    use tollgate::Release;
 
     use super::*;
 

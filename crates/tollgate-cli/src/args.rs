@@ -22,14 +22,18 @@ use crate::watch::WatchArgs;
 
 /// Locks that other programs respect: one passes at a time, and every passage is numbered.
 #[derive(Debug, Parser)]
-#[command(name = "tollgate", version, arg_required_else_help = true, after_help = EXIT_CODES)]
+#[command(name = "tollgate", version, arg_required_else_help = true, after_help = format!("Exit codes: {EXIT_CODES}"))]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-const EXIT_CODES: &str = "\
-Exit codes: the command's own (128 + n for signal n, 126 and 127 as in a shell); 2 usage, bad name, bad URL; \
+/// The variable of the environment that names the engine.
+pub(crate) const URL: &str = "TOLLGATE_URL";
+
+/// What scripts can tell apart.
+pub(crate) const EXIT_CODES: &str = "\
+0 when all went well; of run, the command's own (128 + n for signal n, 126 and 127 as in a shell); 2 usage, bad name, bad URL; \
 69 engine unavailable; 70 unexpected; 75 busy; 76 lock lost; 77 denied; 78 bad configuration or unsupported.";
 
 #[derive(Debug, Subcommand)]
@@ -82,7 +86,7 @@ fn parse_escaped(words: &[OsString]) -> Option<Result<Cli, clap::Error>> {
 pub(crate) struct UrlArg {
     /// The engine: file:DIR for the processes of this host; file: alone keeps its files in
     /// $XDG_STATE_HOME/tollgate, or ~/.local/state/tollgate.
-    #[arg(long, value_name = "URL", env = "TOLLGATE_URL", default_value = "file:", hide_env_values = true)]
+    #[arg(long, value_name = "URL", env = URL, default_value = "file:", hide_env_values = true)]
     pub(crate) url: String,
 }
 

@@ -4,7 +4,7 @@ use std::io::{BufRead, IsTerminal};
 
 use clap::Args;
 use serde::Serialize;
-use tollgate::{Error, ErrorKind, Holder, Locks, Result, Revocation, Token};
+use tollgate::{Error, ErrorKind, Holder, LockState, Locks, Result, Revocation, Token};
 
 use crate::args::UrlArg;
 use crate::connect::connect;
@@ -20,7 +20,8 @@ use crate::{show, tell};
 /// On file: a lock cannot be taken by force: the holder is asked to leave, and if it does not, because it hangs or was
 /// suspended, the answer is "pending", with the process to end. When that is gone the lock is free at once.
 ///
-/// Exit code 0 when the lock is broken or was free, 75 when the holder has not left yet or the answer was no.
+/// Exit code 0 when the lock is broken or was free, 75 when the holder has not left yet, the lock is held with another
+/// token, somebody is about to take it, or the answer was no.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct BreakArgs {
@@ -28,7 +29,7 @@ pub(crate) struct BreakArgs {
     url: UrlArg,
 
     /// Only the holder with this token.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     token: Option<u64>,
 
     /// Do not ask. Needed where there is no terminal to ask on.
@@ -72,8 +73,16 @@ pub(crate) async fn run(args: BreakArgs) -> Result<Exit> {
         ));
     }
     let locks = connect(&args.url.url).await?;
-    let holders = holders(&locks, &args).await?;
-    if !holders.is_empty() && !args.yes && !is_confirmed(&args.name, &holders)? {
+    let Some(state) = locks.inspect(&args.name).await? else {
+        print(&args, &[])?;
+        return Ok(Exit::OK);
+    };
+    let chosen = |holder: &Holder| args.token.is_none() || holder.token.map(Token::get) == args.token;
+    let (holders, others): (Vec<_>, Vec<_>) = state.holders.iter().cloned().partition(chosen);
+    if holders.is_empty() {
+        return not_broken(&args, &state, &others);
+    }
+    if !args.yes && !is_confirmed(&args.name, &holders)? {
         tell::note("nothing was done");
         return Ok(Exit::BUSY);
     }
@@ -86,11 +95,20 @@ pub(crate) async fn run(args: BreakArgs) -> Result<Exit> {
     Ok(if pending { Exit::BUSY } else { Exit::OK })
 }
 
-/// Those whose lock is to be broken.
-async fn holders(locks: &Locks, args: &BreakArgs) -> Result<Vec<Holder>> {
-    let mut holders = locks.inspect(&args.name).await?.map_or_else(Vec::new, |state| state.holders);
-    holders.retain(|holder| args.token.is_none() || holder.token.map(Token::get) == args.token);
-    Ok(holders)
+/// Says why there is nothing to break although the lock is in use.
+fn not_broken(args: &BreakArgs, state: &LockState, others: &[Holder]) -> Result<Exit> {
+    let name = show::printable(&args.name);
+    let held = args.token.zip(show::holders(others));
+    let held = held.map(|(token, held)| format!("not held with token {token}, but {held}"));
+    let Some(why) = held.or_else(|| show::first_waiter(state)) else {
+        print(args, &[])?;
+        return Ok(Exit::OK);
+    };
+    if args.json {
+        print(args, &[])?;
+    }
+    tell::note(&format!("{name}: {why}"));
+    Ok(Exit::BUSY)
 }
 
 fn is_confirmed(name: &str, holders: &[Holder]) -> Result<bool> {

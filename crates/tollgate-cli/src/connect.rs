@@ -1,7 +1,21 @@
 //! From `--url` to locks that more than one process can see.
 
+use std::ops::ControlFlow;
+
 use tollgate::capabilities::Scope;
 use tollgate::{Error, Locks, Result};
+
+use crate::exit::Exit;
+use crate::signals::Signals;
+
+/// As [`connect`], unless a signal comes first: whoever hears signals must end by them on a hanging disk, too.
+pub(crate) async fn connect_or_end(url: &str, signals: &mut Signals) -> Result<ControlFlow<Exit, Locks>> {
+    tokio::select! {
+        biased;
+        locks = connect(url) => locks.map(ControlFlow::Continue),
+        signal = signals.next() => Ok(ControlFlow::Break(Exit::of_signal(signal))),
+    }
+}
 
 pub(crate) async fn connect(url: &str) -> Result<Locks> {
     let locks = tollgate::connect(url).await?;

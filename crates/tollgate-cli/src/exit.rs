@@ -46,15 +46,20 @@ impl From<Exit> for std::process::ExitCode {
     }
 }
 
-/// Tells the user what went wrong, and gives the code for it.
-pub(crate) fn report(error: &Error) -> Exit {
+/// An error and what caused it.
+pub(crate) fn in_full(error: &Error) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
         text.push_str(&format!(": {cause}"));
         source = cause.source();
     }
-    tell::error(&text);
+    text
+}
+
+/// Tells the user what went wrong, and gives the code for it.
+pub(crate) fn report(error: &Error) -> Exit {
+    tell::error(&in_full(error));
     match error.kind() {
         ErrorKind::InvalidArgument => Exit::USAGE,
         ErrorKind::Unavailable | ErrorKind::Timeout | ErrorKind::Indeterminate => Exit::UNAVAILABLE,

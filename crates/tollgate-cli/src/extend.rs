@@ -42,6 +42,6 @@ pub(crate) async fn run(args: ExtendArgs) -> Result<Exit> {
         Some(path) => holder::extend(&path, &grant, ttl).await?,
         None => connect(&args.url.url).await?.extend_grant(&grant, ttl).await?,
     };
-    print(&extended)?;
+    print(&extended).await?;
     Ok(Exit::OK)
 }

@@ -30,7 +30,7 @@ fn from_stdin() -> Result<String> {
     let stdin = std::io::stdin();
     if stdin.is_terminal() {
         return Err(Error::invalid(
-            "no grant was given; pass what tollgate acquire printed, as an argument or on stdin (<<<\"$G\")",
+            "no grant was given; pass what tollgate acquire printed, as an argument or on stdin: printf %s \"$G\" | tollgate …",
         ));
     }
     let mut text = String::new();

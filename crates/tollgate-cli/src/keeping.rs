@@ -4,6 +4,7 @@ use tollgate::capabilities::{Adopt, Liveness};
 use tollgate::{Error, Grant, Guard, Guards, Locks, Moment, Result};
 
 use crate::clock::now;
+use crate::exit::in_full;
 use crate::holder::{Heir, Mission};
 use crate::signals::Signals;
 use crate::{show, tell};
@@ -26,7 +27,7 @@ impl<'a> Keeping<'a> {
             (Adopt::Never, Liveness::Process) => Ok(Self::Holder { url }),
             // A lock that is renewed shares its session with others here, and ends with it.
             (Adopt::Standalone | Adopt::Never, _) => Err(Error::unsupported(format!(
-                "a lock of the {} backend ends with the session of the process that took it, so --at-least \\
+                "a lock of the {} backend ends with the session of the process that took it, so --at-least \
                  cannot keep it; use another engine, or let the command itself take that long",
                 capabilities.backend
             ))),
@@ -54,7 +55,7 @@ impl<'a> Keeping<'a> {
                     }
                 };
                 if let Err(error) = left {
-                    tell::note(&format!("{error}; the lock is free already"));
+                    tell::note(&format!("{}; the lock is free already", in_full(&error)));
                 }
             }
         }
@@ -77,10 +78,10 @@ async fn leave_to_lease(locks: &Locks, guard: Guard, until: Moment) -> Result<()
 /// Holds the locks itself, because nothing else can. A signal ends it.
 async fn stay(guards: Vec<Guard>, until: Moment, why: &Error, signals: &mut Signals) {
     if guards.is_empty() {
-        return tell::note(&format!("{why}; the lock is lost"));
+        return tell::note(&format!("{}; the lock is lost", in_full(why)));
     }
     let left = show::short(until.since(now()));
-    tell::note(&format!("{why}; staying for {left} to keep the lock"));
+    tell::note(&format!("{}; staying for {left} to keep the lock", in_full(why)));
     while now() < until && guards.iter().any(|guard| guard.check().is_ok()) {
         tokio::select! {
             _ = signals.next() => break,

@@ -36,6 +36,7 @@ fn main() -> std::process::ExitCode {
     if let Some(exit) = guardian::run_if_asked().or_else(holder::run_if_asked) {
         return exit.into();
     }
+    sys::forget_if_empty(args::URL);
     let cli = args::parse(std::env::args_os().collect()).unwrap_or_else(|error| {
         // Help and version are not errors; clap knows where each belongs.
         let code = if error.use_stderr() { Exit::USAGE } else { Exit::OK };
@@ -66,5 +67,8 @@ fn main() -> std::process::ExitCode {
             Command::Man(args) => man::run(&args),
         }
     });
-    outcome.unwrap_or_else(|error| exit::report(&error)).into()
+    let exit = outcome.unwrap_or_else(|error| exit::report(&error));
+    // To drop it would wait for a thread that writes into a full pipe.
+    runtime.shutdown_background();
+    exit.into()
 }

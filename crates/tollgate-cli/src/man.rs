@@ -1,12 +1,14 @@
 //! `tollgate man`: the manual, made from what `--help` says.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Command, CommandFactory};
+use clap::builder::{PossibleValue, PossibleValuesParser};
+use clap::{ArgAction, Args, Command, CommandFactory};
 use clap_mangen::Man;
 use tollgate::{Error, ErrorKind, Result};
 
-use crate::args::Cli;
+use crate::args::{Cli, EXIT_CODES, URL};
 use crate::exit::Exit;
 use crate::tell;
 
@@ -19,8 +21,29 @@ pub(crate) struct ManArgs {
     out: Option<PathBuf>,
 
     /// The sub-command; the page of tollgate itself, if it is left out.
-    #[arg(value_name = "COMMAND")]
+    #[arg(value_name = "COMMAND", value_parser = page_names())]
     command: Option<String>,
+}
+
+/// Every sub-command and its page. They are listed because a command cannot ask for those it is one of.
+const PAGES: [(&str, &str); 13] = [
+    ("run", "tollgate-run"),
+    ("acquire", "tollgate-acquire"),
+    ("extend", "tollgate-extend"),
+    ("release", "tollgate-release"),
+    ("ls", "tollgate-ls"),
+    ("inspect", "tollgate-inspect"),
+    ("watch", "tollgate-watch"),
+    ("break", "tollgate-break"),
+    ("doctor", "tollgate-doctor"),
+    ("bench", "tollgate-bench"),
+    ("ttl", "tollgate-ttl"),
+    ("completions", "tollgate-completions"),
+    ("man", "tollgate-man"),
+];
+
+fn page_names() -> PossibleValuesParser {
+    PAGES.map(|(command, page)| PossibleValue::new(command).alias(page)).into()
 }
 
 const EXAMPLES: &str = "\
@@ -37,15 +60,11 @@ pub(crate) fn run(args: &ManArgs) -> Result<Exit> {
         }
         return Ok(Exit::OK);
     }
-    let wanted =
-        args.command.as_ref().map_or_else(|| "tollgate".to_owned(), |name| format!("tollgate-{name}"));
-    let Some((_, page)) = pages.iter().find(|(name, _)| *name == wanted) else {
-        let known: Vec<_> = pages.iter().filter_map(|(name, _)| name.strip_prefix("tollgate-")).collect();
-        return Err(Error::invalid(format!(
-            "there is no page for {wanted:?}; there are {}",
-            known.join(", ")
-        )));
-    };
+    let wanted = args.command.as_deref().map_or("tollgate".to_owned(), |name| {
+        format!("tollgate-{}", name.strip_prefix("tollgate-").unwrap_or(name))
+    });
+    let page = pages.iter().find(|(name, _)| *name == wanted);
+    let (_, page) = page.ok_or_else(|| Error::invalid(format!("there is no page for {wanted:?}")))?;
     tell::answer(page)?;
     Ok(Exit::OK)
 }
@@ -79,11 +98,87 @@ fn pages() -> Vec<(String, String)> {
 }
 
 fn page(command: Command, name: &str) -> String {
-    let mut page = Vec::new();
-    let source = concat!("tollgate ", env!("CARGO_PKG_VERSION"));
-    Man::new(command).title(name).source(source).render(&mut page).expect("a vector takes everything");
-    // What help says at its end has a name of its own in a manual.
-    String::from_utf8_lossy(&page)
-        .replace(".SH EXTRA\nExamples:\n", ".SH EXAMPLES\n")
-        .replace(".SH EXTRA\nExit codes: ", ".SH \"EXIT CODES\"\n")
+    let man = Man::new(command.clone()).title(name).source(concat!("tollgate ", env!("CARGO_PKG_VERSION")));
+    let mut page = section(|page| man.render_title(page));
+    page += &section(|page| man.render_name_section(page));
+    page += &synopsis(&command, section(|page| man.render_synopsis_section(page)));
+    page += &section(|page| man.render_description_section(page));
+    page += &section(|page| man.render_options_section(page));
+    if command.has_subcommands() {
+        page += &section(|page| man.render_subcommands_section(page));
+    }
+    page += &environment(&command);
+    page += &format!(".SH \"EXIT CODES\"\n{}\n", escaped(EXIT_CODES));
+    page += &examples(&command);
+    page += &section(|page| man.render_version_section(page));
+    page
+}
+
+fn section(render: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> String {
+    let mut section = Vec::new();
+    render(&mut section).expect("a vector takes everything");
+    let section = String::from_utf8_lossy(&section).into_owned();
+    // Each begins with the same definitions, which the title has already.
+    section.find(".SH").map_or(section.clone(), |heading| section[heading..].to_owned())
+}
+
+/// With what the generator leaves out: which arguments may be repeated, and which come after `--`.
+fn synopsis(command: &Command, mut section: String) -> String {
+    for argument in command.get_positionals() {
+        let names = argument.get_value_names().unwrap_or_default().join(" ");
+        let shown = format!("\\fI{names}\\fR");
+        let (open, close) = if argument.is_required_set() { ('<', '>') } else { ('[', ']') };
+        let last = if argument.is_last_set() { "\\-\\- " } else { "" };
+        let dots = if matches!(argument.get_action(), ArgAction::Append) { "..." } else { "" };
+        section =
+            section.replace(&format!("{open}{shown}{close}"), &format!("{last}{open}{shown}{close}{dots}"));
+    }
+    section
+}
+
+fn environment(command: &Command) -> String {
+    let url = command.get_arguments().find(|argument| argument.get_env().is_some_and(|name| name == URL));
+    let Some(url) = url else { return String::new() };
+    let instead_of = if url.is_positional() { "URL" } else { "\\-\\-url" };
+    format!(".SH ENVIRONMENT\n.TP\n\\fB{URL}\\fR\nThe engine, if {instead_of} is left out.\n")
+}
+
+/// What help says at its end, line by line as it is, so that it can be pasted.
+fn examples(command: &Command) -> String {
+    let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let Some(examples) = help.strip_prefix("Examples:\n") else { return String::new() };
+    format!(".SH EXAMPLES\n.nf\n{}\n.fi\n", escaped(examples))
+}
+
+/// Text that roff prints as it is.
+fn escaped(text: &str) -> String {
+    let line = |line: &str| {
+        let characters = line.trim().chars().map(|character| match character {
+            '\\' => "\\e".to_owned(),
+            '-' => "\\-".to_owned(),
+            '\'' => "\\(aq".to_owned(),
+            '`' => "\\(ga".to_owned(),
+            '^' => "\\(ha".to_owned(),
+            '~' => "\\(ti".to_owned(),
+            other => other.to_string(),
+        });
+        // A dot at the beginning would be a request.
+        format!("\\&{}", characters.collect::<String>())
+    };
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_sub_command_has_a_page_and_is_offered() {
+        let offered = PAGES.map(|(command, page)| {
+            assert_eq!(format!("tollgate-{command}"), page);
+            page.to_owned()
+        });
+        let made: Vec<_> = pages().into_iter().skip(1).map(|(name, _)| name).collect();
+        assert_eq!(made, offered);
+    }
 }

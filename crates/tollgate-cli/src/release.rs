@@ -1,13 +1,13 @@
 //! `tollgate release`: give a lock back that a script has.
 
 use clap::Args;
-use tollgate::{Release, Result};
+use tollgate::{Error, ErrorKind, Release, Result};
 
 use crate::args::UrlArg;
 use crate::connect::connect;
 use crate::exit::Exit;
 use crate::grant_arg::GrantArg;
-use crate::{holder, tell};
+use crate::holder;
 
 /// Release a lock that tollgate acquire took.
 ///
@@ -25,23 +25,19 @@ pub(crate) struct ReleaseArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  G=$(tollgate acquire x --ttl 60s) && tollgate release <<<\"$G\"
+  G=$(tollgate acquire x --ttl 60s) && printf %s \"$G\" | tollgate release
   G=$(tollgate acquire x) && tollgate release \"$G\"";
 
 pub(crate) async fn run(args: ReleaseArgs) -> Result<Exit> {
     let grant = args.grant.read()?;
-    let released = match holder::path_in(&grant) {
+    match holder::path_in(&grant) {
         Some(path) => holder::release(&path, &grant).await?,
-        None => connect(&args.url.url).await?.release_grant(&grant).await?,
-    };
-    Ok(match released {
-        Release::Released => Exit::OK,
-        Release::AlreadyLost => {
-            tell::error(&format!(
-                "the lock {:?} is lost: its time was over, or it was released or broken before",
-                grant.name
-            ));
-            Exit::LOST
+        None => {
+            if connect(&args.url.url).await?.release_grant(&grant).await? == Release::AlreadyLost {
+                let why = "the lock is lost: its time was over, or it was released or broken before";
+                return Err(Error::new(ErrorKind::Lost, why).during("release").on(&grant.name));
+            }
         }
-    })
+    }
+    Ok(Exit::OK)
 }

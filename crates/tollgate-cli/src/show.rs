@@ -76,12 +76,25 @@ pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// Who holds a lock, in one line, for somebody who does not get it.
-pub(crate) fn holders(state: Option<&LockState>) -> Option<String> {
-    let first = state?.holders.first()?;
-    let others = state?.holders.len() - 1;
-    let more = if others == 0 { String::new() } else { format!(" and {others} more") };
+/// Who is in the way of somebody who does not get a lock, in one line.
+pub(crate) fn in_the_way(state: &LockState) -> Option<String> {
+    holders(&state.holders).or_else(|| first_waiter(state))
+}
+
+/// Who holds a lock, in one line.
+pub(crate) fn holders(holders: &[Holder]) -> Option<String> {
+    let (first, others) = holders.split_first()?;
+    let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
     Some(format!("held by {}{more}", holder(first)))
+}
+
+/// Who has to move before anybody gets a lock that nobody holds; `None` if that is this process.
+pub(crate) fn first_waiter(state: &LockState) -> Option<String> {
+    let first = state.waiters.first().filter(|first| first.details.pid != std::process::id())?;
+    Some(format!(
+        "nobody holds it; the first in the queue is {}; if that is stopped, continue or end it",
+        waiter(first)
+    ))
 }
 
 #[cfg(test)]

@@ -1,16 +1,51 @@
-//! Everything here that needs `unsafe`: signals, descriptors and what happens between fork and exec.
+//! Everything here that needs `unsafe`: signals, descriptors, the environment and what happens between fork and exec.
 #![allow(unsafe_code)]
 
+use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::Signal;
 
 use crate::terminal::Terminal;
+
+/// Has a variable of the environment that says nothing be as one that is not set. Only for a process that has one
+/// thread as yet.
+pub(crate) fn forget_if_empty(variable: &str) {
+    if std::env::var_os(variable).is_some_and(|value| value.is_empty()) {
+        // SAFETY: there is no other thread that could read the environment meanwhile.
+        unsafe { std::env::remove_var(variable) };
+    }
+}
+
+/// Names this process for those who list processes; at most 15 bytes are kept. To be called from its first thread.
+pub(crate) fn call_process(name: &CStr) {
+    // SAFETY: the name ends with a zero byte and is only read; a failure changes nothing.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+}
+
+static NO_STDOUT: AtomicBool = AtomicBool::new(false);
+
+/// The C runtime calls this before Rust's, which opens /dev/null in the place of a stdout that is closed.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOOK_AT_STDOUT: extern "C" fn() = look_at_stdout;
+
+extern "C" fn look_at_stdout() {
+    // SAFETY: reading the flags of any number is harmless, and needs no runtime.
+    let closed = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) } < 0;
+    NO_STDOUT.store(closed, Ordering::Relaxed);
+}
+
+/// Whether stdout was closed when this process started, so that what is written to it goes nowhere.
+pub(crate) fn started_without_stdout() -> bool {
+    NO_STDOUT.load(Ordering::Relaxed)
+}
 
 /// Takes over the socket that the parent left open at `descriptor`, and closes it for children.
 pub(crate) fn adopt_socket(descriptor: RawFd) -> io::Result<UnixStream> {

@@ -82,10 +82,10 @@ fn request(locks: &Locks, wanted: &Wanted<'_>) -> SetRequest {
 /// Which lock is held by whom, as far as can be seen.
 async fn in_the_way(locks: &Locks, wanted: &Wanted<'_>) -> String {
     for name in wanted.names {
-        if let Ok(state) = locks.inspect(name).await
-            && let Some(holders) = show::holders(state.as_ref())
+        if let Ok(Some(state)) = locks.inspect(name).await
+            && let Some(somebody) = show::in_the_way(&state)
         {
-            return format!("{name:?}, {holders}");
+            return format!("{name:?}, {somebody}");
         }
     }
     format!("{:?}", wanted.names.join(", "))

@@ -5,6 +5,8 @@ use std::io::{ErrorKind as IoErrorKind, Write};
 use anstyle::{AnsiColor, Style};
 use tollgate::{Error, ErrorKind, Result};
 
+use crate::sys;
+
 const ERROR: Style = AnsiColor::Red.on_default().bold();
 const NOTE: Style = AnsiColor::Cyan.on_default();
 
@@ -31,9 +33,12 @@ pub(crate) fn ask(text: &str) {
 }
 
 /// Writes a line to stdout at once; `false` when nobody reads any more.
-pub(crate) fn line(text: &str) -> Result<bool> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(format!("{text}\n").as_bytes()).and_then(|()| out.flush()) {
+pub(crate) async fn line(text: &str) -> Result<bool> {
+    was_read(write_aside(format!("{text}\n")).await)
+}
+
+fn was_read(written: std::io::Result<()>) -> Result<bool> {
+    match written {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == IoErrorKind::BrokenPipe => Ok(false),
         Err(error) => {
@@ -51,11 +56,24 @@ fn say(text: &str) {
 }
 
 /// Writes something to stdout that is of no use unless somebody gets it.
-pub(crate) fn deliver(text: &str) -> Result<()> {
+pub(crate) async fn deliver(text: String) -> Result<()> {
+    let failed = || Error::new(ErrorKind::Unavailable, "it cannot be written to stdout");
+    if sys::started_without_stdout() {
+        return Err(failed().caused_by(std::io::Error::other("stdout is closed")));
+    }
+    write_aside(text).await.map_err(|error| failed().caused_by(error))
+}
+
+/// Writes on another thread: a pipe that is full blocks as long as nobody reads, and signals must be heard
+/// meanwhile.
+async fn write_aside(text: String) -> std::io::Result<()> {
+    let written = tokio::task::spawn_blocking(move || write(&text)).await;
+    written.unwrap_or_else(|panic| Err(std::io::Error::other(panic)))
+}
+
+fn write(text: &str) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| {
-        Error::new(ErrorKind::Unavailable, "it cannot be written to stdout").caused_by(error)
-    })
+    out.write_all(text.as_bytes()).and_then(|()| out.flush())
 }
 
 /// As [`answer`], coloured only on a terminal.
@@ -68,5 +86,5 @@ pub(crate) fn answer_in_colour(text: &str) -> Result<()> {
 
 /// Writes an answer to stdout. A reader that has gone away has read enough.
 pub(crate) fn answer(text: &str) -> Result<()> {
-    line(text.strip_suffix('\n').unwrap_or(text)).map(drop)
+    was_read(write(&format!("{}\n", text.strip_suffix('\n').unwrap_or(text)))).map(drop)
 }

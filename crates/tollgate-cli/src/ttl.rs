@@ -39,12 +39,16 @@ Examples:
   tollgate ttl --op 2h --json";
 
 pub(crate) fn run(args: &TtlArgs) -> Result<Exit> {
-    let advice = Advice::new(args.op, args.latency, args.drift)
-        .ok_or_else(|| Error::invalid("these durations are too long to compute with"))?;
+    let advice = Advice::new(args.op, args.latency, args.drift).ok_or_else(|| {
+        Error::invalid("these durations are too long: no engine takes a ttl of more than 365 days")
+    })?;
     let text = if args.json { format!("{}\n", advice.json()) } else { advice.text(args) };
     tell::answer(&text)?;
     Ok(Exit::OK)
 }
+
+/// The longest ttl that an engine takes.
+const LONGEST_TTL: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// What comes out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,13 +67,14 @@ impl Advice {
     /// A renewal is given up after a sixth of the ttl, and must have come back by then.
     const RENEWALS: u32 = 6;
 
+    /// `None` if no engine takes a ttl that a renewal could come back within.
     fn new(work: Duration, latency: Duration, drift: Duration) -> Option<Self> {
         let twice_all = work.checked_add(latency)?.checked_add(drift)?.checked_mul(2)?;
         let thrice_work = work.checked_mul(3)?.checked_add(latency)?;
         let unrenewed = whole_seconds(twice_all.max(thrice_work))?;
         let least = whole_seconds(latency.checked_add(drift)?.checked_mul(Self::RENEWALS)?)?;
         // Renewed, it need not outlast the work: a longer one only keeps others out longer after a crash.
-        let renewed = unrenewed.min(DEFAULT_TTL).max(least);
+        let renewed = Some(unrenewed.min(DEFAULT_TTL).max(least)).filter(|ttl| *ttl <= LONGEST_TTL)?;
         Some(Self { twice_all, thrice_work, unrenewed, renewed })
     }
 
@@ -87,6 +92,13 @@ impl Advice {
         let [twice, thrice, renewed, unrenewed, pause] =
             [self.twice_all, self.thrice_work, self.renewed, self.unrenewed, survived(self.renewed)]
                 .map(exact);
+        let acquire = if self.unrenewed > LONGEST_TTL {
+            format!(
+                "none: {unrenewed} is more than the 365 days an engine takes; let tollgate run renew the lock"
+            )
+        } else {
+            format!("tollgate acquire --ttl {unrenewed}")
+        };
         format!(
             "\
 2 x (work + latency + drift) = 2 x ({work} + {latency} + {drift}) = {twice}
@@ -100,7 +112,7 @@ impl Advice {
 Both are for a lock that nobody renews, as tollgate acquire takes it. The longer one is the
 safer one:
 
-  tollgate acquire --ttl {unrenewed}
+  {acquire}
 
 tollgate run, and the library, renew a lock every third of its ttl. Then the ttl has nothing
 to do with how long the work takes. It is how long others wait after a holder's machine
@@ -131,13 +143,19 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A duration as it can be passed back to tollgate, to the millisecond.
+/// A duration as it can be passed back to tollgate.
 fn exact(duration: Duration) -> String {
-    let (seconds, millis) = (duration.as_secs(), duration.subsec_millis());
-    let units =
-        [(seconds / 3600, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s"), (u64::from(millis), "ms")];
-    let text: String =
+    let (seconds, nanos) = (duration.as_secs(), duration.subsec_nanos());
+    let units = [(seconds / 3600, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s")];
+    let mut text: String =
         units.iter().filter(|(count, _)| *count > 0).map(|(count, unit)| format!("{count}{unit}")).collect();
+    let (millis, rest) = (nanos / 1_000_000, nanos % 1_000_000);
+    match (millis, rest) {
+        (0, 0) => {}
+        (_, 0) => text.push_str(&format!("{millis}ms")),
+        // Written out: a sum whose parts are rounded does not add up.
+        _ => text.push_str(&format!("{}ms", format!("{millis}.{rest:06}").trim_end_matches('0'))),
+    }
     if text.is_empty() { "0s".to_owned() } else { text }
 }
 
@@ -165,8 +183,33 @@ mod tests {
     }
 
     #[test]
+    fn a_ttl_that_no_engine_takes_is_not_advised() {
+        let day = Duration::from_secs(24 * 3600);
+        let advised = |op| {
+            let args = TtlArgs { op, latency: MS * 100, drift: MS * 50, json: false };
+            Advice::new(op, args.latency, args.drift).map(|advice| advice.text(&args)).unwrap()
+        };
+        assert!(advised(day).contains("tollgate acquire --ttl 72h1s"), "{}", advised(day));
+        let long = advised(day * 200);
+        assert!(!long.contains("acquire --ttl") && long.contains("365 days"), "{long}");
+        assert!(long.contains("tollgate run --ttl 30s"), "{long}");
+        assert_eq!(Advice::new(MS, day * 100, MS), None);
+        let short = advised(MS / 2);
+        assert!(short.contains("2 x (0.5ms + 100ms + 50ms) = 301ms"), "{short}");
+    }
+
+    #[test]
     fn what_is_advised_can_be_passed_back() {
-        for duration in [MS, MS * 61_000, Duration::from_secs(3_723), MS * 3_600_001, Duration::ZERO] {
+        for duration in [
+            MS / 2,
+            MS * 7 / 2,
+            MS / 1_000_000,
+            MS,
+            MS * 61_000,
+            Duration::from_secs(3_723),
+            MS * 3_600_001,
+            Duration::ZERO,
+        ] {
             assert_eq!(tollgate::parse_duration(&exact(duration)), Ok(duration));
         }
     }

@@ -1,5 +1,6 @@
 //! `tollgate watch`: what happens to locks, as it happens.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use clap::Args;
@@ -8,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use tollgate::{Error, Event, Happening, Result};
 
 use crate::args::UrlArg;
-use crate::connect::connect;
+use crate::connect::connect_or_end;
 use crate::exit::Exit;
 use crate::signals::Signals;
 use crate::{show, tell};
@@ -19,7 +20,8 @@ use crate::{show, tell};
 /// the engine tells may be skipped, but never comes out of order for a name. On file: locks are looked at ten times a
 /// second, and an end may be a release as well as a crash.
 ///
-/// Ends with exit code 0 on Ctrl-C or SIGTERM, and when nobody reads any more.
+/// Ends with exit code 0 on Ctrl-C or SIGTERM, and when nobody reads any more. A signal that comes before the engine
+/// has answered for the first time ends it as usual, with 128 + n.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct WatchArgs {
@@ -45,7 +47,10 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 pub(crate) async fn run(args: WatchArgs) -> Result<Exit> {
     let mut signals = Signals::listen()?;
-    let locks = connect(&args.url.url).await?;
+    let locks = match connect_or_end(&args.url.url, &mut signals).await? {
+        ControlFlow::Continue(locks) => locks,
+        ControlFlow::Break(exit) => return Ok(exit),
+    };
     let mut events = locks.events(&args.prefix);
     let which =
         if args.prefix.is_empty() { "all locks".to_owned() } else { format!("locks {:?}…", args.prefix) };
@@ -56,7 +61,12 @@ pub(crate) async fn run(args: WatchArgs) -> Result<Exit> {
             event = events.next() => match event {
                 Some(Ok(event)) => {
                     trouble = None;
-                    if !tell::line(&line(&event, args.json))? {
+                    let line = line(&event, args.json);
+                    let is_read = tokio::select! {
+                        is_read = tell::line(&line) => is_read?,
+                        signal = signals.next() => return Ok(ended_by(signal)),
+                    };
+                    if !is_read {
                         return Ok(Exit::OK);
                     }
                 }
@@ -67,9 +77,7 @@ pub(crate) async fn run(args: WatchArgs) -> Result<Exit> {
                 Some(Err(error)) => return Err(error.during("watch")),
                 None => return Ok(Exit::OK),
             },
-            signal = signals.next() => {
-                return Ok(if is_end(signal) { Exit::OK } else { Exit::of_signal(signal) });
-            }
+            signal = signals.next() => return Ok(ended_by(signal)),
             () = tokio::time::sleep(PAUSE) => {
                 if nobody_reads() {
                     return Ok(Exit::OK);
@@ -80,8 +88,8 @@ pub(crate) async fn run(args: WatchArgs) -> Result<Exit> {
 }
 
 /// To end is all that watching can be asked for.
-fn is_end(signal: i32) -> bool {
-    [libc::SIGINT, libc::SIGTERM].contains(&signal)
+fn ended_by(signal: i32) -> Exit {
+    if [libc::SIGINT, libc::SIGTERM].contains(&signal) { Exit::OK } else { Exit::of_signal(signal) }
 }
 
 /// An engine that is away for hours is worth one message.

@@ -1,8 +1,13 @@
 //! `tollgate bench`: what it prints, and what it leaves behind.
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use std::path::Path;
 use std::process::{Command, Output};
+
+use rustix::process::Signal;
+use support::{Sandbox, eventually};
 
 fn bench(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tollgate")).arg("bench").args(arguments).output().unwrap()
@@ -43,6 +48,29 @@ fn a_file_lock_takes_turns_with_a_plain_one_and_leaves_nothing_behind() {
 }
 
 #[test]
+fn an_interrupted_one_leaves_nothing_behind() {
+    for (only, signal, code) in [
+        ("own", Signal::INT, 130),
+        ("one", Signal::TERM, 143),
+        ("crowd", Signal::INT, 130),
+        ("memory", Signal::TERM, 143),
+    ] {
+        let sandbox = Sandbox::new();
+        let folder = sandbox.path("locks");
+        let mut running = sandbox.start(&["bench", "--only", only, "--time", "60s"]);
+        eventually("it measures", || {
+            let plain = folder.exists() && files(&folder).iter().any(|name| name.starts_with("bench-plain-"));
+            let locks = folder.join("locks");
+            (plain && locks.exists() && !files(&locks).is_empty()).then_some(())
+        });
+        running.signal(signal);
+        assert_eq!(running.code(), code, "{only}: {}", running.stderr());
+        assert_eq!(files(&folder), ["counters", "locks", "version"], "{only}");
+        assert!(files(&folder.join("locks")).is_empty(), "{only}: the locks' files are cleared away");
+    }
+}
+
+#[test]
 fn every_workload_runs_and_the_table_names_it() {
     let output = bench(&["memory:", "--rounds", "1", "--time", "20ms", "--pin", "0"]);
     let table = String::from_utf8(output.stdout).unwrap();
@@ -70,6 +98,9 @@ fn what_cannot_be_measured_says_why() {
         (["nonsense:", "--rounds", "1"], 2, "known are"),
         (["memory:", "--pin", "9999"], 2, "is not there"),
         (["memory:", "--only", "everything"], 2, "possible values"),
+        (["memory:", "--rounds", "0"], 2, "--rounds"),
+        (["memory:", "--time", "0s"], 2, "no time"),
+        (["memory:", "--pin", "0,0"], 2, "core 0 twice"),
         (["file:/proc/nowhere", "--rounds", "1"], 78, "/proc/nowhere"),
     ] {
         let output = bench(&arguments);

@@ -38,6 +38,7 @@ fn the_examples_of_every_sub_command_work_when_pasted() {
             assert!(example.contains(&format!("tollgate {command}")), "{example} shows something else");
             let sandbox = Sandbox::new();
             let output = sandbox.bash(&format!("set -o pipefail\n{example}")).output().unwrap();
+            assert!(!example.contains("<<<"), "{example} needs bash");
             assert_eq!(output.status.code(), Some(0), "{example}: {}", text(&output.stderr));
         }
     }

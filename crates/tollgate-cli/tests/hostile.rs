@@ -3,11 +3,12 @@
 
 mod support;
 
+use std::io::Read;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Sandbox, eventually, lives, text};
+use support::{Running, Sandbox, eventually, lives, text};
 
 /// Compiles one of the programs in `tests/hostile`.
 fn compile(sandbox: &Sandbox, name: &str) -> String {
@@ -21,6 +22,25 @@ fn compile(sandbox: &Sandbox, name: &str) -> String {
         .expect("there is a C compiler");
     assert!(compiled.success());
     binary.to_str().expect("temporary paths are text").to_owned()
+}
+
+#[test]
+fn a_signal_ends_whatever_waits_for_a_disk_that_hangs() {
+    let sandbox = Sandbox::new();
+    assert!(sandbox.output(&["run", "x", "--", "true"]).status.success());
+    let mut lease = Command::new(compile(&sandbox, "lease"));
+    lease.arg(sandbox.path("locks/counters")).stdout(Stdio::piped());
+    let mut lease = Running(lease.spawn().unwrap());
+    let mut leased = [0; 7];
+    lease.0.stdout.as_mut().unwrap().read_exact(&mut leased).unwrap();
+    for arguments in [&["run", "--try", "x", "--", "true"][..], &["acquire", "x"], &["watch"]] {
+        for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
+            let mut hangs = sandbox.start(arguments);
+            hangs.wait_until_it_hears_signals();
+            hangs.signal(signal);
+            assert_eq!(hangs.code(), code, "{arguments:?}");
+        }
+    }
 }
 
 #[test]

@@ -6,6 +6,20 @@ use serde_json::Value;
 use support::{Sandbox, text};
 
 #[test]
+fn a_url_that_is_empty_in_the_environment_is_none() {
+    let sandbox = Sandbox::new();
+    let output = sandbox
+        .tollgate(&["run", "x", "--", "true"])
+        .env("TOLLGATE_URL", "")
+        .env_remove("XDG_STATE_HOME")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(sandbox.path(".local/state/tollgate/version").exists());
+    assert_eq!(sandbox.output(&["ls", "--url", ""]).status.code(), Some(2), "what is written is meant");
+}
+
+#[test]
 fn held_locks_are_listed_for_people_and_machines() {
     let sandbox = Sandbox::new();
     let empty: Value = serde_json::from_slice(&sandbox.output(&["ls", "--json"]).stdout).unwrap();

@@ -32,6 +32,7 @@ fn bash_completes_sub_commands_options_and_their_values() {
     assert_eq!(completed(&sandbox, &["tollgate", "acq"]), ["acquire"]);
     assert_eq!(completed(&sandbox, &["tollgate", "run", "--at"]), ["--at-least"]);
     assert_eq!(completed(&sandbox, &["tollgate", "run", "--on-lost", "k"]), ["kill"]);
+    assert_eq!(completed(&sandbox, &["tollgate", "man", "acq"]), ["acquire"]);
     assert!(completed(&sandbox, &["tollgate", "break", "--"]).contains(&"--token".to_owned()));
 }
 
@@ -61,13 +62,23 @@ fn every_page_renders_without_a_warning() {
         assert!(output.status.success() && output.stderr.is_empty(), "{name}: {}", text(&output.stderr));
         let shown = text(&output.stdout);
         assert!(shown.contains("SYNOPSIS") && shown.contains(&format!("{name}(1)")), "{shown}");
-        let last = if name == "tollgate" { "EXIT CODES" } else { "EXAMPLES" };
-        assert!(shown.contains(last) && !shown.contains("EXTRA"), "{shown}");
+        assert!(shown.contains("EXIT CODES") && shown.contains("76 lock lost"), "{shown}");
+        assert!(!shown.contains("EXTRA"), "{shown}");
+        if let Some(command) = name.strip_prefix("tollgate-") {
+            let help = text(&sandbox.output(&[command, "--help"]).stdout);
+            let takes_url = help.contains("[env: TOLLGATE_URL");
+            assert_eq!(shown.contains("ENVIRONMENT"), takes_url, "{shown}");
+            let examples = help.lines().skip_while(|line| *line != "Examples:").skip(1);
+            for example in examples.map(str::trim) {
+                assert!(shown.lines().any(|line| line.trim() == example), "{example} is not in {shown}");
+            }
+        }
         pages += 1;
     }
     assert!(pages >= 12, "{pages} pages");
     let found = sandbox.bash("MANPAGER=cat man -M share tollgate-run").output().unwrap();
     assert!(text(&found.stdout).contains("--at-least"), "{}", text(&found.stderr));
+    assert!(text(&found.stdout).contains("<NAME>... -- <COMMAND>..."), "{}", text(&found.stdout));
 }
 
 #[test]
@@ -79,6 +90,9 @@ fn one_page_is_printed_and_an_unknown_one_is_a_usage_error() {
         "{}",
         text(&shown.stderr)
     );
+    let by_its_name = sandbox.output(&["man", "tollgate-run"]);
+    assert_eq!(by_its_name.stdout, sandbox.output(&["man", "run"]).stdout);
+    assert_eq!(by_its_name.status.code(), Some(0));
     let unknown = sandbox.output(&["man", "nonsense"]);
     assert_eq!(unknown.status.code(), Some(2));
     assert!(text(&unknown.stderr).contains("acquire"), "{}", text(&unknown.stderr));

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use support::{PATIENCE, Running, Sandbox, eventually, lives, text, until_dead};
+use support::{PATIENCE, Running, Sandbox, eventually, full_pipe, lives, state, text, until_dead};
 
 /// A `watch` that has begun: it has told of a lock that was taken for the purpose.
 fn watch(sandbox: &Sandbox, arguments: &[&str]) -> (Running, Receiver<String>) {
@@ -75,6 +75,23 @@ fn a_reader_that_goes_away_ends_it_without_waiting_for_an_event() {
 }
 
 #[test]
+fn a_reader_that_does_not_read_cannot_keep_it_from_ending() {
+    let sandbox = Sandbox::new();
+    for (signal, code) in [(Signal::TERM, 0), (Signal::INT, 0), (Signal::HUP, 129)] {
+        let (_reader, full) = full_pipe();
+        let mut running = Running(sandbox.tollgate(&["watch"]).stdout(full).spawn().unwrap());
+        eventually("it has something to tell", || {
+            let grant = text(&sandbox.output(&["acquire", "x", "--ttl", "60s"]).stdout);
+            std::thread::sleep(Duration::from_millis(300));
+            assert_eq!(sandbox.output(&["release", &grant]).status.code(), Some(0));
+            running.writes_in_vain().then_some(())
+        });
+        running.signal(signal);
+        assert_eq!(running.code(), code);
+    }
+}
+
+#[test]
 fn a_holder_that_listens_is_broken_and_the_lock_is_free() {
     let sandbox = Sandbox::new();
     let grant = text(&sandbox.output(&["acquire", "x", "--ttl", "60s"]).stdout);
@@ -120,6 +137,29 @@ fn a_holder_that_does_not_leave_is_pending_and_named() {
 }
 
 #[test]
+fn a_stopped_waiter_that_is_in_everybodys_way_is_named() {
+    let sandbox = Sandbox::new();
+    let grant = text(&sandbox.output(&["acquire", "x", "--ttl", "60s"]).stdout);
+    let mut waits = sandbox.start(&["run", "x", "--", "true"]);
+    sandbox.wait_for_waiters(1);
+    waits.signal(Signal::STOP);
+    let pid = waits.pid().as_raw_pid().to_string();
+    eventually("it is stopped", || (state(&pid) == Some('T')).then_some(()));
+    assert_eq!(sandbox.output(&["release", &grant]).status.code(), Some(0));
+    for arguments in
+        [&["run", "--try", "x", "--", "true"][..], &["acquire", "--try", "x"], &["break", "--yes", "x"]]
+    {
+        let output = sandbox.output(arguments);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(75), "{arguments:?}: {said}");
+        let named = format!("nobody holds it; the first in the queue is pid {pid} on");
+        assert!(said.contains(&named) && said.contains("continue or end it"), "{arguments:?}: {said}");
+    }
+    waits.signal(Signal::CONT);
+    assert_eq!(waits.code(), 0);
+}
+
+#[test]
 fn one_of_several_holders_can_be_broken() {
     let sandbox = Sandbox::new();
     let grants = [(); 2].map(|()| {
@@ -127,7 +167,12 @@ fn one_of_several_holders_can_be_broken() {
         serde_json::from_slice::<Value>(&output.stdout).unwrap()["token"].to_string()
     });
     let other = sandbox.output(&["break", "--yes", "x", "--token", "99"]);
-    assert_eq!((other.status.code(), text(&other.stdout)), (Some(0), "x: not held\n".to_owned()));
+    assert_eq!((other.status.code(), text(&other.stdout)), (Some(75), String::new()));
+    let said = text(&other.stderr);
+    assert!(said.contains("not held with token 99, but held by pid"), "{said}");
+    assert!(said.contains(&format!("token {}", grants[0])) && said.contains("1 more"), "{said}");
+    assert_eq!(sandbox.output(&["break", "--yes", "x", "--token", "0"]).status.code(), Some(2));
+    assert_eq!(sandbox.holders("x").len(), 2);
     let one = sandbox.output(&["break", "--yes", "x", "--token", &grants[0], "--json"]);
     let one: Value = serde_json::from_slice(&one.stdout).unwrap();
     assert_eq!(

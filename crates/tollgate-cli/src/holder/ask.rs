@@ -8,9 +8,11 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 use tokio::net::UnixStream;
-use tollgate::{Deadline, Error, ErrorKind, Grant, Release, Result};
+use tollgate::{Deadline, Error, ErrorKind, Grant, Result};
 
 use super::channel::{Channel, Reply, Request};
+use crate::clock::now;
+use crate::show;
 
 /// A holder answers at once, unless somebody has stopped it.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -28,18 +30,15 @@ pub(crate) async fn extend(path: &Path, grant: &Grant, ttl: Duration) -> Result<
 }
 
 /// Has the holder at `path` let go of `grant`, and waits until the process is gone.
-pub(crate) async fn release(path: &Path, grant: &Grant) -> Result<Release> {
+pub(crate) async fn release(path: &Path, grant: &Grant) -> Result<()> {
     let asked = async {
         let mut asked = Asked::ask(path, grant, &Request::Release { owner: grant.owner }).await?;
         match asked.reply {
-            Reply::Released => asked.until_gone().await.map(|()| Release::Released),
+            Reply::Released => asked.until_gone().await,
             _ => Err(lost()),
         }
     };
-    match asked.await {
-        Err(error) if error.kind() == ErrorKind::Lost => Ok(Release::AlreadyLost),
-        other => other.map_err(|error: Error| error.during("release").on(&grant.name)),
-    }
+    asked.await.map_err(|error: Error| error.during("release").on(&grant.name))
 }
 
 /// A holder that has answered.
@@ -58,7 +57,7 @@ impl Asked {
                 "the lock is lost: the grant comes from before a reboot, or from another host, where it must be used",
             ));
         }
-        let socket = UnixStream::connect(path).await.map_err(|error| unreachable(path, error))?;
+        let socket = UnixStream::connect(path).await.map_err(|error| unreachable(path, grant, error))?;
         let channel = Channel::new(socket);
         let pid = channel.peer();
         // Before it answers, so that it is surely this process and not a later one with its number.
@@ -102,10 +101,16 @@ impl Asked {
 }
 
 fn lost() -> Error {
-    Error::new(ErrorKind::Lost, "the lock is lost: its time was over, or it was released; take it again")
+    Error::new(
+        ErrorKind::Lost,
+        "the lock is lost: its time was over, or it was released or broken; take it again",
+    )
 }
 
-fn unreachable(path: &Path, error: std::io::Error) -> Error {
+fn unreachable(path: &Path, grant: &Grant, error: std::io::Error) -> Error {
+    if let Some(error) = out_of_reach(path, grant) {
+        return error;
+    }
     let path = path.display();
     match error.kind() {
         // A holder removes its socket when it ends, and one that was killed answers no more.
@@ -122,4 +127,24 @@ fn unreachable(path: &Path, error: std::io::Error) -> Error {
         _ => Error::new(ErrorKind::Unavailable, format!("the holder at {path} cannot be reached"))
             .caused_by(error),
     }
+}
+
+/// A holder removes its socket, but never the folder: if that is gone, as after a logout, the lock is held all the
+/// same.
+fn out_of_reach(path: &Path, grant: &Grant) -> Option<Error> {
+    let folder = path.parent()?;
+    let is_gone = std::fs::symlink_metadata(folder).is_err_and(|error| error.kind() == IoErrorKind::NotFound);
+    let Deadline::At(until) = grant.deadline else { return None };
+    let left = until.since(now());
+    if !is_gone || left.is_zero() {
+        return None;
+    }
+    let (folder, left) = (folder.display(), show::short(left));
+    Some(Error::new(
+        ErrorKind::Unavailable,
+        format!(
+            "its holder cannot be reached, because the folder {folder} was removed; the lock is held for {left} more, \
+             or until tollgate break takes it away"
+        ),
+    ))
 }

@@ -28,8 +28,8 @@ pub(super) enum Order {
         url: String,
         locks: Vec<(Grant, RawFd)>,
         until: Moment,
-        /// Where to listen for requests, if there will be any.
-        socket: Option<PathBuf>,
+        /// Where it may listen for requests, the best place first; nowhere, if there will be none.
+        sockets: Vec<PathBuf>,
     },
     /// They are yours.
     Start,
@@ -40,7 +40,10 @@ pub(super) enum Order {
 /// From the holder to the process that started it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum News {
-    Ready,
+    Ready {
+        /// Where it listens.
+        socket: Option<PathBuf>,
+    },
     Started,
     /// It cannot hold them, and has left them alone.
     Failed(String),

@@ -1,8 +1,8 @@
 //! Where a holder is found: a socket in a folder that nobody but its user can enter, named in the grant.
 
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, Permissions};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use tollgate::{Error, ErrorKind, Grant, Result};
@@ -24,20 +24,23 @@ pub(crate) fn path_in(grant: &Grant) -> Option<PathBuf> {
     grant.handle.as_deref()?.strip_prefix(HANDLE).map(PathBuf::from)
 }
 
-/// A path for a new socket. It is nobody else's, and says nothing of the owner id, which is a secret.
-pub(super) fn new_path() -> Result<PathBuf> {
+/// Paths for a new socket, the best first. They are nobody else's, and say nothing of the owner id, which is a secret.
+pub(super) fn new_paths() -> Result<Vec<PathBuf>> {
     // Of all processes only this one uses its number, and it does so at this moment once.
     let name = format!("{}-{:x}.sock", std::process::id(), now().as_nanos());
-    let mut what = String::new();
+    let (mut usable, mut what) = (Vec::new(), String::new());
     for folder in folders() {
         let path = folder.join(&name);
         match is_usable(&path) {
-            Ok(()) => return Ok(path),
+            Ok(()) => usable.push(path),
             Err(wrong) => what = wrong,
         }
     }
-    let message = format!("{what}; make it so, or set XDG_RUNTIME_DIR to a folder that is yours alone");
-    Err(Error::new(ErrorKind::Config, message).during("find a place for the holder's socket"))
+    if usable.is_empty() {
+        let message = format!("{what}; set XDG_RUNTIME_DIR to a folder that is yours alone");
+        return Err(Error::new(ErrorKind::Config, message).during("find a place for the holder's socket"));
+    }
+    Ok(usable)
 }
 
 /// Where this user's sockets may be, the best place first.
@@ -59,8 +62,17 @@ fn is_usable(path: &Path) -> Result<(), String> {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
             Err(format!("{} cannot be made ({error})", folder.display()))
         }
-        _ => is_private(folder),
+        _ => is_private(folder).and_then(|()| open_to_its_owner(folder)),
     }
+}
+
+/// Whatever the umask was when the folder was made.
+fn open_to_its_owner(folder: &Path) -> Result<(), String> {
+    let opened = std::fs::metadata(folder).and_then(|found| match found.mode() & 0o700 {
+        0o700 => Ok(()),
+        _ => std::fs::set_permissions(folder, Permissions::from_mode(0o700)),
+    });
+    opened.map_err(|error| format!("{} cannot be entered ({error})", folder.display()))
 }
 
 /// Whether `folder` is a real folder of this user that nobody else can enter.
@@ -81,7 +93,7 @@ fn is_private(folder: &Path) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::symlink;
 
     use super::*;
 
@@ -92,6 +104,11 @@ mod tests {
         mode(0o700);
         assert_eq!(is_usable(&folder.path().join("made/x.sock")), Ok(()));
         assert_eq!(is_private(&folder.path().join("made")), Ok(()));
+        let made = folder.path().join("made");
+        std::fs::set_permissions(&made, Permissions::from_mode(0o000)).unwrap();
+        assert_eq!(is_usable(&made.join("x.sock")), Ok(()));
+        let mode_of_made = std::fs::metadata(&made).unwrap().mode() & 0o777;
+        assert_eq!(mode_of_made, 0o700, "made with a umask that leaves nothing");
         symlink(folder.path(), folder.path().join("link")).unwrap();
         assert!(is_usable(&folder.path().join("link/x.sock")).unwrap_err().contains("not a folder"));
         mode(0o750);

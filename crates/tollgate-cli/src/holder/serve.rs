@@ -12,7 +12,7 @@ use tollgate::{Error, ErrorKind, Grant, Guard, Locks, Moment, Release, Result};
 
 use super::channel::{ARG0, Channel, ENV, News, Order, Reply, Request};
 use crate::clock::now;
-use crate::exit::Exit;
+use crate::exit::{Exit, in_full};
 use crate::signals::Signals;
 use crate::{sys, take};
 
@@ -27,6 +27,8 @@ pub(crate) fn run_if_asked() -> Option<Exit> {
     let arg0 = std::env::args_os().next()?;
     let descriptor = std::env::var(ENV).ok().filter(|_| arg0 == ARG0)?.parse().ok()?;
     let socket = sys::adopt_socket(descriptor).ok()?;
+    // It was started by a link, whose name it would have.
+    sys::call_process(c"tollgate-holder");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     Some(match runtime.map(|runtime| runtime.block_on(live(socket))) {
         Ok(Some(())) => Exit::OK,
@@ -41,11 +43,12 @@ async fn live(socket: Socket) -> Option<()> {
     let holder = match prepare(order).await {
         Ok(holder) => holder,
         Err(error) => {
-            starter.tell(&News::Failed(error.to_string())).await.ok()?;
+            starter.tell(&News::Failed(in_full(&error))).await.ok()?;
             return None;
         }
     };
-    starter.tell(&News::Ready).await.ok();
+    let socket = holder.door.as_ref().map(|door| door.path.clone());
+    starter.tell(&News::Ready { socket }).await.ok();
     // Until it is told to start, the locks are those of the process that started it: it goes without a release,
     // which would take them away.
     let order = tokio::select! {
@@ -63,7 +66,7 @@ async fn live(socket: Socket) -> Option<()> {
 
 /// Takes the locks over.
 async fn prepare(order: Order) -> Result<Holder> {
-    let Order::Prepare { url, locks: theirs, until, socket } = order else {
+    let Order::Prepare { url, locks: theirs, until, sockets } = order else {
         return Err(Error::new(ErrorKind::Unexpected, "the holder was told something else first"));
     };
     let signals = Signals::listen()?;
@@ -85,14 +88,11 @@ async fn prepare(order: Order) -> Result<Holder> {
             }
         }
     }
-    let door = socket.map(|path| Door::open(&path)).transpose();
-    let door = match door {
+    let door = match Door::open_first(&sockets) {
         Ok(door) => door,
         Err(error) => {
             std::mem::forget(held);
-            return Err(
-                Error::new(ErrorKind::Unavailable, "the holder's socket cannot be made").caused_by(error)
-            );
+            return Err(error);
         }
     };
     // So that no file system stays in use because of it. The folder of the locks is known by its full path.
@@ -190,6 +190,24 @@ struct Door {
 }
 
 impl Door {
+    /// At the first of these paths where there can be a socket; `None` if there are no paths.
+    fn open_first(paths: &[PathBuf]) -> Result<Option<Self>> {
+        let mut failed = None;
+        for path in paths {
+            match Self::open(path) {
+                Ok(door) => return Ok(Some(door)),
+                Err(error) => failed = Some((path, error)),
+            }
+        }
+        let Some((path, error)) = failed else { return Ok(None) };
+        let message = format!(
+            "the holder's socket cannot be made at {}; set XDG_RUNTIME_DIR to a folder that is yours alone and can be \
+             written",
+            path.display()
+        );
+        Err(Error::new(ErrorKind::Unavailable, message).caused_by(error))
+    }
+
     fn open(path: &Path) -> std::io::Result<Self> {
         let listener = UnixListener::bind(path)?;
         let (sender, visitors) = mpsc::channel(16);

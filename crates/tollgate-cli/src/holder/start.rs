@@ -10,7 +10,7 @@ use std::time::Duration;
 use tollgate::{Deadline, Error, ErrorKind, Grant, Guards, Moment, Result};
 
 use super::channel::{ARG0, Channel, ENV, News, Order};
-use super::rendezvous::{handle_of, new_path};
+use super::rendezvous::{handle_of, new_paths};
 use crate::sys;
 
 /// A holder is ready in milliseconds. Longer means that something it needs is stopped.
@@ -31,7 +31,8 @@ pub(crate) struct Heir {
     process: Child,
     channel: Channel,
     until: Moment,
-    socket: Option<PathBuf>,
+    /// Where it may listen; when it is ready, where it does.
+    sockets: Vec<PathBuf>,
     /// The locks are its own.
     left_to: bool,
 }
@@ -39,17 +40,18 @@ pub(crate) struct Heir {
 impl Heir {
     /// Starts a holder that shares `guards` until they are [left](Self::inherit) to it.
     pub(crate) async fn start(mission: &Mission<'_>, guards: &Guards) -> Result<Self> {
-        let socket = if mission.listens { Some(new_path()?) } else { None };
+        let sockets = if mission.listens { new_paths()? } else { Vec::new() };
         let descriptors = guards.iter().map(|guard| guard.descriptor()).collect::<Result<Vec<_>>>()?;
         let grants = guards.iter().map(|guard| guard.grant().clone());
         let locks = grants.zip(descriptors.iter().map(AsRawFd::as_raw_fd)).collect();
-        let mut heir = Self::spawn(mission, guards, &descriptors, socket.clone())
+        let mut heir = Self::spawn(mission, guards, &descriptors, sockets.clone())
             .map_err(|error| cannot("the holder process cannot be started").caused_by(error))?;
-        let prepare = Order::Prepare { url: mission.url.to_owned(), locks, until: mission.until, socket };
-        heir.order(&prepare, |news| matches!(news, News::Ready)).await?;
+        let prepare = Order::Prepare { url: mission.url.to_owned(), locks, until: mission.until, sockets };
+        let News::Ready { socket } = heir.order(&prepare).await? else { return Err(nonsense()) };
+        heir.sockets = socket.into_iter().collect();
         // It took time, and the locks may have been lost meanwhile.
         guards.check()?;
-        heir.order(&Order::Start, |news| matches!(news, News::Started)).await?;
+        let News::Started = heir.order(&Order::Start).await? else { return Err(nonsense()) };
         Ok(heir)
     }
 
@@ -57,7 +59,7 @@ impl Heir {
         mission: &Mission<'_>,
         guards: &Guards,
         locks: &[OwnedFd],
-        socket: Option<PathBuf>,
+        sockets: Vec<PathBuf>,
     ) -> std::io::Result<Self> {
         let (ours, theirs) = Socket::pair()?;
         let mut kept: Vec<_> = locks.iter().map(AsRawFd::as_raw_fd).collect();
@@ -68,19 +70,19 @@ impl Heir {
         command.env(ENV, theirs.as_raw_fd().to_string());
         let channel = Channel::from_std(ours)?;
         let process = sys::spawn_apart(&mut command, &kept)?;
-        Ok(Self { process, channel, until: mission.until, socket, left_to: false })
+        Ok(Self { process, channel, until: mission.until, sockets, left_to: false })
     }
 
-    /// Tells it, and waits until it has done so.
-    async fn order(&mut self, order: &Order, is_done: impl Fn(&News) -> bool) -> Result<()> {
+    /// Tells it, and waits for what it says when it has done so.
+    async fn order(&mut self, order: &Order) -> Result<News> {
         let answer = async {
             self.channel.tell(order).await.ok()?;
             self.channel.hear().await
         };
         match tokio::time::timeout(PATIENCE, answer).await {
-            Ok(Some(news)) if is_done(&news) => Ok(()),
             Ok(Some(News::Failed(why))) => Err(cannot(&why)),
-            Ok(_) => Err(cannot("the holder process ended before it could hold the lock")),
+            Ok(Some(news)) => Ok(news),
+            Ok(None) => Err(cannot("the holder process ended before it could hold the lock")),
             Err(_) => Err(cannot("the holder process does not get ready; is it, or another one, stopped?")),
         }
     }
@@ -92,7 +94,7 @@ impl Heir {
         self.left_to = true;
         let found_at = |mut grant: Grant| {
             grant.deadline = Deadline::At(self.until);
-            grant.handle = self.socket.as_deref().map(handle_of);
+            grant.handle = self.sockets.first().map(|path| handle_of(path));
             grant
         };
         Ok(grants.into_iter().map(found_at).collect())
@@ -120,7 +122,7 @@ impl Drop for Heir {
         }
         let _ = self.process.kill();
         let _ = self.process.wait();
-        if let Some(socket) = &self.socket {
+        for socket in &self.sockets {
             let _ = std::fs::remove_file(socket);
         }
     }
@@ -128,4 +130,8 @@ impl Drop for Heir {
 
 fn cannot(why: &str) -> Error {
     Error::new(ErrorKind::Unavailable, why).during("leave the lock to a holder process")
+}
+
+fn nonsense() -> Error {
+    Error::new(ErrorKind::Unexpected, "the holder process says something else than it was asked for")
 }

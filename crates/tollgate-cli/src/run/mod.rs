@@ -5,12 +5,13 @@ mod child;
 mod environment;
 mod supervise;
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use tollgate::{Error, Guards, Release, Result};
 
 use crate::clock::now;
-use crate::connect::connect;
+use crate::connect::connect_or_end;
 use crate::exit::Exit;
 use crate::keeping::Keeping;
 use crate::signals::Signals;
@@ -22,7 +23,10 @@ use supervise::{Ended, How};
 pub(crate) async fn run(args: RunArgs) -> Result<Exit> {
     check(&args)?;
     let mut signals = Signals::listen()?;
-    let locks = connect(&args.url.url).await?;
+    let locks = match connect_or_end(&args.url.url, &mut signals).await? {
+        ControlFlow::Continue(locks) => locks,
+        ControlFlow::Break(exit) => return Ok(exit),
+    };
     let keeping = args.at_least.map(|_| Keeping::of(&locks, &args.url.url)).transpose()?;
     let wanted = Wanted {
         names: &args.names,

@@ -6,6 +6,7 @@
     reason = "every test binary uses a part of its own helpers"
 )]
 
+use std::io::{PipeReader, PipeWriter, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -143,6 +144,28 @@ impl Running {
         kill_process(self.pid(), signal).unwrap();
     }
 
+    /// Waits until it catches those signals that would end it.
+    pub fn wait_until_it_hears_signals(&self) {
+        let caught = || {
+            let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).ok()?;
+            let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?;
+            u64::from_str_radix(mask.trim(), 16).ok()
+        };
+        let wanted = [Signal::TERM, Signal::INT].map(|signal| 1 << (signal.as_raw() - 1)).iter().sum::<u64>();
+        eventually("it hears signals", || caught().filter(|mask| mask & wanted == wanted).map(drop));
+    }
+
+    /// Whether one of its threads writes into a pipe that is full.
+    pub fn writes_in_vain(&self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.0.id()));
+        let mut places = threads
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|thread| std::fs::read_to_string(thread.path().join("wchan")).ok());
+        places.any(|place| place.contains("pipe_write"))
+    }
+
     /// Waits for its end.
     pub fn wait(&mut self) -> ExitStatus {
         eventually("it ends", || self.0.try_wait().unwrap())
@@ -198,4 +221,12 @@ pub fn until_dead(pids: &str) {
 
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A pipe that takes nothing more until somebody reads.
+pub fn full_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let size = rustix::pipe::fcntl_setpipe_size(&writer, 4096).unwrap();
+    writer.write_all(&vec![b'.'; size]).unwrap();
+    (reader, writer)
 }
