@@ -255,9 +255,12 @@ fn a_signal_ends_an_acquire_whose_grant_nobody_reads() {
 fn a_grant_whose_time_is_over_is_not_printed() {
     let sandbox = Sandbox::new();
     let (mut reader, full) = full_pipe();
-    let output = sandbox.tollgate(&["acquire", "x", "--ttl", "500ms"]).stdout(full).output().unwrap();
-    assert_eq!(code(&output), 76, "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("longer --ttl"), "{}", text(&output.stderr));
+    let mut acquire = sandbox.tollgate(&["acquire", "x", "--ttl", "500ms"]);
+    let mut running = Running(acquire.stdout(full).stderr(Stdio::piped()).spawn().unwrap());
+    drop(acquire);
+    assert_eq!(running.code(), 76);
+    let said = running.stderr();
+    assert!(said.contains("longer --ttl"), "{said}");
     let mut printed = String::new();
     std::io::Read::read_to_string(&mut reader, &mut printed).unwrap();
     assert_eq!(printed.trim_matches('.'), "");
