@@ -4,29 +4,34 @@ use std::sync::LazyLock;
 
 use redis::Script;
 
+/// Scripts made of files; what is in brackets stands before what all have in common.
 macro_rules! scripts {
-    ($($(#[$doc:meta])* $name:ident = $file:literal;)*) => {
+    ($($(#[$doc:meta])* $name:ident = $([$first:literal])? $file:literal,)*) => {
         $($(#[$doc])* pub(crate) static $name: LazyLock<Script> = LazyLock::new(|| {
-            Script::new(concat!(include_str!("scripts/common.lua"), "\n", include_str!(concat!("scripts/", $file))))
+            Script::new(concat!(
+                $(include_str!(concat!("scripts/", $first)), "\n",)?
+                include_str!("scripts/common.lua"), "\n",
+                include_str!(concat!("scripts/", $file)),
+            ))
         });)*
     };
 }
 
 scripts! {
     /// Takes the lock, or a place in its queue.
-    ACQUIRE = "acquire.lua";
+    ACQUIRE = ["acquire_free.lua"] "acquire.lua",
     /// Makes sure that nothing of a claim is left.
-    WITHDRAW = "withdraw.lua";
+    WITHDRAW = "withdraw.lua",
     /// Renews a grant.
-    EXTEND = "extend.lua";
+    EXTEND = "extend.lua",
     /// Gives the lock back and hands it on.
-    RELEASE = "release.lua";
+    RELEASE = ["release_alone.lua"] "release.lua",
     /// Breaks a lock.
-    REVOKE = "revoke.lua";
+    REVOKE = "revoke.lua",
     /// Looks at a lock.
-    INSPECT = "inspect.lua";
+    INSPECT = "inspect.lua",
     /// Raises the tokens of a lock.
-    FLOOR = "floor.lua";
+    FLOOR = "floor.lua",
 }
 
 /// By which hash Redis is asked for a script, for those who watch what is sent.

@@ -7,12 +7,6 @@ local mine = { owner = ARGV[1], kind = ARGV[2], limit = ARGV[3], ends = 0, ttl =
   channel = ARGV[6], details = ARGV[7] }
 local ttl = tonumber(mine.ttl)
 
--- Nobody is there, and nobody waits: the way of most locks.
-if redis.call('EXISTS', LOCK, QUEUE, HOLDERS) == 0 then
-  admit(mine, ttl)
-  return { 'granted', mine.token, mine.sent, number(micros) }
-end
-
 -- Asked again: the answer of the first time, which may have been lost.
 local before = holder(mine.owner)
 if before then
