@@ -265,5 +265,5 @@ fn memory_has_nothing_to_examine_and_a_bad_url_is_a_usage_error() {
     let memory = sandbox.output(&["doctor", "memory:"]);
     assert_eq!(memory.status.code(), Some(0));
     assert!(text(&memory.stdout).contains("nothing to examine"), "{}", text(&memory.stdout));
-    assert_eq!(sandbox.output(&["doctor", "redis://x"]).status.code(), Some(2));
+    assert_eq!(sandbox.output(&["doctor", "nats://x"]).status.code(), Some(2));
 }

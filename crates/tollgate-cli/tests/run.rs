@@ -142,7 +142,7 @@ fn what_cannot_be_a_name_or_url_is_a_usage_error_that_says_why() {
         assert!(text(&output.stderr).contains(says), "{}", text(&output.stderr));
     }
     for (url, says) in [
-        ("redis://x", "file:DIR"),
+        ("nats://x", "file:DIR"),
         ("/tmp", "file:/tmp"),
         ("file:x?y=1", "\"y\""),
         ("file://host/x", "file:DIR"),
