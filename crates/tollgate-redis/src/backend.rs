@@ -73,7 +73,7 @@ impl RedisBackend {
         let client = Client::open(info).map_err(of_connect)?;
         let channel = format!("tollgate:{}", OwnerId::random().to_hex());
         let inbox = Arc::new(Inbox::default());
-        let links = Links::new(client, channel.clone(), inbox.clone(), clock.clone());
+        let links = Links::new(client, channel.clone(), inbox.clone());
         links.here().await?;
         let (prefix, capabilities) = (config.prefix, capabilities());
         Ok(Self { links, prefix, channel, inbox, clock, capabilities, unanswered: Mutex::default() })

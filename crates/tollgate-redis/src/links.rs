@@ -11,7 +11,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, FromRedisValue, PushInfo, PushKind, ScriptInvocation};
 use tokio::runtime::{Handle, Id};
-use tollgate_core::{BoxFuture, Clock, Error, ErrorKind, Result};
+use tollgate_core::{Error, ErrorKind, Result};
 
 use crate::error::{of_connect, of_request};
 use crate::inbox::Inbox;
@@ -24,7 +24,6 @@ pub(crate) struct Links {
     client: Client,
     channel: String,
     inbox: Arc<Inbox>,
-    clock: Arc<dyn Clock>,
     by_runtime: Mutex<HashMap<Id, Arc<Seat>>>,
 }
 
@@ -46,8 +45,8 @@ pub(crate) struct Link {
 }
 
 impl Links {
-    pub(crate) fn new(client: Client, channel: String, inbox: Arc<Inbox>, clock: Arc<dyn Clock>) -> Self {
-        Self { client, channel, inbox, clock, by_runtime: Mutex::default() }
+    pub(crate) fn new(client: Client, channel: String, inbox: Arc<Inbox>) -> Self {
+        Self { client, channel, inbox, by_runtime: Mutex::default() }
     }
 
     /// This runtime's connection.
@@ -58,7 +57,7 @@ impl Links {
         if let Some(link) = link.as_ref().filter(|link| !link.closed.load(Ordering::Acquire)) {
             return Ok(link.clone());
         }
-        let opened = self.within(Box::pin(self.open(runtime))).await.unwrap_or_else(|| {
+        let opened = self.within(self.open(runtime)).await.unwrap_or_else(|| {
             Err(Error::new(ErrorKind::Unavailable, format!("Redis did not answer within {PATIENCE:?}")))
         })?;
         Ok(link.insert(opened).clone())
@@ -106,9 +105,8 @@ impl Links {
     /// As [`invoke`](Self::invoke), for a plain command.
     pub(crate) async fn command<T: FromRedisValue + Send>(&self, link: &Link, command: &Cmd) -> Result<T> {
         let mut connection = link.connection.clone();
-        let answer = self
-            .within(Box::pin(async move { command.query_async(&mut connection).await.map_err(of_request) }));
-        self.judged(link, answer.await).await
+        let answer = self.within(command.query_async(&mut connection)).await;
+        self.judged(link, answer.map(|answer| answer.map_err(of_request))).await
     }
 
     async fn judged<T>(&self, link: &Link, answer: Option<Result<T>>) -> Result<T> {
@@ -144,13 +142,10 @@ impl Links {
         }
     }
 
-    async fn within<T>(&self, work: BoxFuture<'_, T>) -> Option<T> {
-        tokio::select! {
-            // The answer first: after a stop it and the end of our patience are there together.
-            biased;
-            done = work => Some(done),
-            () = self.clock.sleep_until(self.clock.now() + PATIENCE) => None,
-        }
+    /// On this runtime's own timers: the keeper's would wake its thread for every request.
+    async fn within<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        // The answer first: after a stop it and the end of our patience are there together.
+        tokio::time::timeout(PATIENCE, work).await.ok()
     }
 
     /// Closes everything.
