@@ -1,42 +1,12 @@
 //! `memory:` under the suite every backend must pass.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+#[path = "../../tollgate-testkit/tests/support/memory.rs"]
+mod memory;
 
-use tollgate_core::{Backend, BoxFuture, Clock, Keeper, OwnerId, Result};
-use tollgate_embedded::MemoryBackend;
-use tollgate_testkit::{Subject, conformance};
+use std::sync::Arc;
 
-/// An engine for every address; the first client's clock is the engine's.
-#[derive(Default)]
-struct Memory {
-    engines: Mutex<HashMap<String, MemoryBackend>>,
-}
-
-impl Subject for Memory {
-    fn name(&self) -> &'static str {
-        "memory"
-    }
-
-    fn address(&self) -> String {
-        OwnerId::random().to_hex()
-    }
-
-    fn open<'a>(
-        &'a self,
-        address: &'a str,
-        clock: Arc<dyn Clock>,
-    ) -> BoxFuture<'a, Result<Arc<dyn Backend>>> {
-        Box::pin(async move {
-            let keeper = Keeper::global()?;
-            let mut engines = self.engines.lock().expect("no case panics while it opens a client");
-            let engine =
-                engines.entry(address.to_owned()).or_insert_with(|| MemoryBackend::new(clock, &keeper));
-            Ok(Arc::new(engine.clone()) as Arc<dyn Backend>)
-        })
-    }
-}
+use tollgate_testkit::conformance;
 
 fn main() {
-    conformance::main(vec![Arc::new(Memory::default())])
+    conformance::main(vec![Arc::new(memory::Memory::default())])
 }
