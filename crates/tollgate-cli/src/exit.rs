@@ -51,7 +51,11 @@ pub(crate) fn in_full(error: &Error) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
-        text.push_str(&format!(": {cause}"));
+        // Some say again what caused them.
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text.push_str(&format!(": {cause_text}"));
+        }
         source = cause.source();
     }
     text
@@ -74,6 +78,13 @@ pub(crate) fn report(error: &Error) -> Exit {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cause_that_says_the_same_again_is_told_once() {
+        let cause = std::io::Error::other(std::io::Error::other("refused"));
+        let error = Error::new(ErrorKind::Unavailable, "it cannot be reached").caused_by(cause);
+        assert_eq!(in_full(&error), "it cannot be reached: refused");
+    }
 
     #[test]
     fn every_kind_has_the_code_scripts_know() {

@@ -27,7 +27,10 @@ pub(crate) fn holder(holder: &Holder) -> String {
         Some(token) => words.push_str(&format!(", token {token}")),
         None => words.push_str(", without a token"),
     }
-    words.push_str(&format!(", {}, for {}", holder.mode, age(&holder.details)));
+    words.push_str(&format!(", {}", holder.mode));
+    if !is_stranger(&holder.details) {
+        words.push_str(&format!(", for {}", age(&holder.details)));
+    }
     if let Some(left) = holder.expires_in {
         words.push_str(&format!(", ends in {} unless renewed", short(left)));
     }
@@ -41,6 +44,9 @@ pub(crate) fn waiter(waiter: &Waiter) -> String {
 
 /// `pid 17 on web1 (job=nightly)`.
 pub(crate) fn who(details: &Details) -> String {
+    if is_stranger(details) {
+        return "a client of another kind".to_owned();
+    }
     let mut words = format!("pid {} on {}", details.pid, printable(&details.host));
     if !details.meta.is_empty() {
         let meta: Vec<String> = details
@@ -53,8 +59,16 @@ pub(crate) fn who(details: &Details) -> String {
     words
 }
 
+/// Whether nothing is known of somebody: a client that is not Tollgate says nothing of itself.
+fn is_stranger(details: &Details) -> bool {
+    *details == Details::default()
+}
+
 /// How long ago a claim was made, by wall clocks that may differ.
 pub(crate) fn age(details: &Details) -> String {
+    if is_stranger(details) {
+        return "?".to_owned();
+    }
     let since = UNIX_EPOCH + Duration::from_millis(details.since_ms);
     short(SystemTime::now().duration_since(since).unwrap_or_default())
 }
@@ -100,6 +114,16 @@ pub(crate) fn first_waiter(state: &LockState) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_a_stranger_nothing_is_made_up() {
+        let mode = tollgate::Mode::Exclusive;
+        let expires_in = Some(Duration::from_secs(59));
+        let stranger = Holder { mode, token: None, expires_in, details: Details::default() };
+        let said = "a client of another kind, without a token, exclusive, ends in 59 s unless renewed";
+        assert_eq!(holder(&stranger), said);
+        assert_eq!(age(&stranger.details), "?");
+    }
 
     #[test]
     fn columns_line_up_and_nothing_plays_tricks() {

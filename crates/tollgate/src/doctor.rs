@@ -41,7 +41,7 @@ async fn examine(url: &str) -> Result<Checkup> {
         Scope::Process => {
             "its locks live in the memory of one process: there is nothing to examine, and nothing to change"
         }
-        Scope::Host | Scope::Network => "it can be connected to",
+        Scope::Host | Scope::Network => "it can be connected to; how it is set up is not examined yet",
     };
     let guarantees = locks.capabilities().guarantees.clone();
     Ok(Checkup { subject: url.to_owned(), findings: vec![Finding::fine(what)], guarantees })
