@@ -17,13 +17,24 @@
 
 mod backend;
 mod capabilities;
+mod cluster;
+mod config;
+mod endpoint;
 mod error;
 mod inbox;
 mod keys;
+mod link;
 mod links;
+mod pulse;
 mod reply;
 mod script;
+mod sentinel;
+mod site;
+mod stream;
+mod tls;
 
-pub use backend::{RedisBackend, RedisConfig};
+pub use backend::RedisBackend;
+pub use config::{Login, RedisConfig, Servers, TlsFiles};
+pub use endpoint::Host;
 #[doc(hidden)]
 pub use script::hash_of;

@@ -7,6 +7,7 @@ use tollgate_core::{
 };
 
 use crate::error::unexpected;
+use redis::{FromRedisValue, Value};
 
 /// How an acquire was answered.
 #[derive(Debug)]
@@ -31,7 +32,18 @@ pub(crate) struct Wait {
 }
 
 impl Acquired {
-    pub(crate) fn parse(words: &[String]) -> Result<Self> {
+    /// What `acquire.lua` answers: a token alone, or what became of it in words.
+    pub(crate) fn parse(answer: &Value, sent: Moment) -> Result<Self> {
+        if let Value::BulkString(text) = answer {
+            let token = std::str::from_utf8(text).ok().and_then(|text| text.parse::<u64>().ok());
+            let token = token.and_then(|token| Token::new(token).ok()).ok_or_else(|| unexpected(answer))?;
+            return Ok(Self::Granted { token, sent, age: Age(token.get()) });
+        }
+        let words = Vec::<String>::from_redis_value_ref(answer).map_err(|_| unexpected(answer))?;
+        Self::of_words(&words)
+    }
+
+    fn of_words(words: &[String]) -> Result<Self> {
         let wrong = || unexpected(&words);
         let number = |index: usize| words.get(index).and_then(|word| word.parse::<u64>().ok());
         let age = Age(number(3).ok_or_else(wrong)?);
@@ -65,7 +77,9 @@ pub(crate) fn state(name: LockName, inspected: Inspected) -> Result<Option<LockS
     let now: u64 = now.parse().map_err(|_| unexpected(&now))?;
     let mut seen: Vec<Holder> = Vec::new();
     if let Some(record) = Record::parse(&value) {
-        seen.extend(record.holder(now));
+        // It lives as long as its key.
+        let ends = now.saturating_add(u64::try_from(pttl).unwrap_or(0));
+        seen.extend(Record { ends, ..record }.holder(now));
     } else if !value.is_empty() && value != "tg1 many" {
         // Another client's, which says nothing of itself.
         let expires_in = u64::try_from(pttl).ok().map(Duration::from_millis);
@@ -79,7 +93,7 @@ pub(crate) fn state(name: LockName, inspected: Inspected) -> Result<Option<LockS
     Ok(Some(state).filter(|state| !(state.holders.is_empty() && state.waiters.is_empty())))
 }
 
-/// A record as scripts write it: `tg1 OWNER KIND LIMIT TOKEN ENDS TTL SENT CHANNEL DETAILS`.
+/// A record as scripts write it: `tg1 OWNER KIND TOKEN ENDS TTL SENT CHANNEL DETAILS`.
 struct Record<'a> {
     mode: Mode,
     token: Option<Token>,
@@ -89,13 +103,15 @@ struct Record<'a> {
 
 impl<'a> Record<'a> {
     fn parse(text: &'a str) -> Option<Self> {
-        let words: [&str; 10] = text.splitn(10, ' ').collect::<Vec<_>>().try_into().ok()?;
-        let [version, _owner, kind, limit, token, ends, _ttl, _sent, _channel, details] = words;
+        // The version and the owner are kept apart by a mark.
+        let (version, rest) = text.split_at_checked(4)?;
+        let words: [&str; 8] = rest.splitn(8, ' ').collect::<Vec<_>>().try_into().ok()?;
+        let [_owner, kind, token, ends, _ttl, _sent, _channel, details] = words;
         let mode = match kind {
-            _ if version != "tg1" => return None,
+            _ if !version.starts_with("tg1") => return None,
             "x" => Mode::Exclusive,
             "s" => Mode::Shared,
-            _ => Mode::permit(limit.parse().ok()?)?,
+            _ => Mode::permit(kind.strip_prefix('p')?.parse().ok()?)?,
         };
         let token = token.parse().ok().and_then(|token| Token::new(token).ok());
         Some(Self { mode, token, ends: ends.parse().ok()?, details })

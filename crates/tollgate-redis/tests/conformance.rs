@@ -50,7 +50,7 @@ impl Subject for Redis {
         clock: Arc<dyn Clock>,
     ) -> BoxFuture<'a, Result<Arc<dyn Backend>>> {
         Box::pin(async move {
-            let config = RedisConfig::new(format!("redis://{address}/"));
+            let config = RedisConfig::from_url(&format!("redis://{address}/"))?;
             Ok(Arc::new(RedisBackend::connect(config, clock).await?) as Arc<dyn Backend>)
         })
     }

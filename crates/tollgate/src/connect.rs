@@ -101,7 +101,7 @@ async fn redis(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
     use tollgate_redis::{RedisBackend, RedisConfig};
 
     url.check_params(&["prefix"])?;
-    let mut config = RedisConfig::new(format!("redis:{}", url.rest));
+    let mut config = RedisConfig::from_url(&format!("{}:{}", url.scheme, url.rest))?;
     if let Some(prefix) = url.param("prefix") {
         config.prefix = prefix.to_owned();
     }

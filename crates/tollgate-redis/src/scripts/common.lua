@@ -1,21 +1,27 @@
 -- What every script needs: the keys of one lock, its records, and the one rule that decides who is in.
 --
--- KEYS: 1 the lock itself, 2 its token counter, 3 the queue, 4 those in it, 5 shared and permit holders.
+-- KEYS[1] is the lock itself; the others are named after it, so that they are in its slot:
 --
---   lock     an exclusive holder's record, or MANY while there are holders in 5; with a ttl. Anything else is
---            another client's, and is respected.
---   queue    a sorted set: owner by ticket
---   waiters  a hash: owner to record
---   holders  a hash: owner to record
+--   lock      an exclusive holder's record, or MANY while there are others; with a ttl. Anything else is another
+--             client's, and is respected.
+--   :fence    the last token, with a + behind it while somebody waits or there are shared or permit holders
+--   :queue    a sorted set: owner by ticket
+--   :waiters  a hash: owner to record
+--   :holders  a hash: owner to record, of shared and permit holders
 --
--- A record is "tg1 OWNER KIND LIMIT TOKEN ENDS TTL SENT CHANNEL DETAILS": KIND is x, s or p, ENDS is the server's
--- time in milliseconds, SENT is the client's own and goes back to it unread. Whatever a script writes follows
--- from one reading of the server's clock. Numbers leave as strings: Redis cuts fractions off and Lua rounds.
+-- A record is "tg1 OWNER KIND TOKEN ENDS TTL SENT CHANNEL DETAILS". KIND is x, s or p with its limit; ENDS is the
+-- server's time in milliseconds, 0 for an exclusive holder, whose key has a ttl; SENT is the client's own and goes
+-- back to it unread. "tg1+" instead of "tg1 " says that somebody waits: then a release has to look.
+--
+-- Whatever a script writes follows from one reading of the server's clock. Numbers leave as strings: Redis cuts
+-- fractions off and Lua rounds.
 
-local LOCK, FENCE, QUEUE, WAITERS, HOLDERS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local LOCK = KEYS[1]
+local SIDE = '{' .. LOCK .. '}:'
+local FENCE, QUEUE, WAITERS, HOLDERS = SIDE .. 'fence', SIDE .. 'queue', SIDE .. 'waiters', SIDE .. 'holders'
 local MANY = 'tg1 many'
 -- How long an idle lock's counter is remembered; after that the order of tokens rests on the server's clock.
-local REMEMBERED = 7 * 24 * 3600
+local REMEMBERED = '604800'
 
 local clock = redis.call('TIME')
 local micros = clock[1] * 1000000 + clock[2]
@@ -26,39 +32,48 @@ local function number(n)
 end
 
 local function pack(r)
-  return table.concat(
-    { 'tg1', r.owner, r.kind, r.limit, r.token or '-', number(r.ends), r.ttl, r.sent, r.channel, r.details }, ' ')
+  return table.concat({ 'tg1' .. (r.mark or ' ') .. r.owner, r.kind, r.token or '-',
+    r.kind == 'x' and r.token and '0' or number(r.ends), r.ttl, r.rest }, ' ')
 end
 
+-- REST is "SENT CHANNEL DETAILS".
 local function unpack_record(text)
-  local owner, kind, limit, token, ends, ttl, sent, channel, details =
-    string.match(text, '^tg1 (%x+) ([xsp]) (%d+) (%S+) (%d+) (%d+) (%S+) (%S+) (.*)$')
+  local mark, owner, kind, token, ends, ttl, rest =
+    string.match(text, '^tg1([ +])(%x+) (%w+) (%S+) (%d+) (%d+) (.*)$')
   if not owner then
     return nil
   end
-  return { owner = owner, kind = kind, limit = limit, token = token, ends = tonumber(ends), ttl = ttl, sent = sent,
-    channel = channel, details = details }
+  return { mark = mark, owner = owner, kind = kind, token = token, ends = tonumber(ends), ttl = ttl, rest = rest }
+end
+
+local function sent_of(r)
+  return string.match(r.rest, '^(%S+)')
+end
+
+-- Remembers the last token, for those who come: whether they must look at the queue and the holders.
+local function remember(token, mark)
+  redis.call('SET', FENCE, token .. mark, 'EX', REMEMBERED)
+end
+
+local function last_token()
+  return string.match(redis.call('GET', FENCE) or '0', '^%d+')
 end
 
 -- The next token: larger than every one before, also if the counter was forgotten.
-local function draw()
-  local token = micros
-  local before = redis.call('SET', FENCE, number(token), 'EX', REMEMBERED, 'GET')
-  if before and tonumber(before) >= token then
-    token = tonumber(before) + 1
-    redis.call('SET', FENCE, number(token), 'EX', REMEMBERED)
-  end
-  return number(token)
+local function draw(mark)
+  local token = number(math.max(tonumber(last_token()) + 1, micros))
+  remember(token, mark)
+  return token
 end
 
--- Shared and permit holders that are alive: how many, of which kind and limit. Clears the others away.
+-- Shared and permit holders that are alive: how many, and of which kind. Clears the others away.
 local function crowd()
   local found = { count = 0 }
   local records = redis.call('HGETALL', HOLDERS)
   for i = 1, #records, 2 do
     local r = unpack_record(records[i + 1])
     if r and r.ends > now then
-      found.count, found.kind, found.limit = found.count + 1, r.kind, r.limit
+      found.count, found.kind = found.count + 1, r.kind
       found.last = math.max(found.last or 0, r.ends)
     else
       redis.call('HDEL', HOLDERS, records[i])
@@ -68,7 +83,7 @@ local function crowd()
 end
 
 -- Whether a claim may join those who are in.
-local function fits(kind, limit)
+local function fits(kind)
   local value = redis.call('GET', LOCK)
   if value and value ~= MANY then
     return false
@@ -80,7 +95,8 @@ local function fits(kind, limit)
   if kind ~= inside.kind then
     return false
   end
-  return kind == 's' or (kind == 'p' and limit == inside.limit and inside.count < tonumber(limit))
+  local limit = tonumber(string.match(kind, '^p(%d+)$'))
+  return kind == 's' or (limit ~= nil and inside.count < limit)
 end
 
 -- The lock's own key says MANY for as long as the last of them.
@@ -94,13 +110,17 @@ local function mark_many()
   end
 end
 
--- Lets r in for `life` milliseconds.
+-- Lets r, which is not in the queue any more, in for `life` milliseconds.
 local function admit(r, life)
-  r.token = draw()
+  local waited_for = redis.call('EXISTS', QUEUE) == 1
   r.ends = now + life
   if r.kind == 'x' then
+    r.mark = waited_for and '+' or ' '
+    r.token = draw(waited_for and '+' or '')
     redis.call('SET', LOCK, pack(r), 'PX', number(life))
   else
+    r.mark = ' '
+    r.token = draw('+')
     redis.call('HSET', HOLDERS, r.owner, pack(r))
     mark_many()
   end
@@ -116,25 +136,26 @@ end
 -- again is answered the same.
 local function advance()
   while true do
-    local head = redis.call('ZRANGE', QUEUE, 0, 0)[1]
+    local head = redis.call('ZRANGE', QUEUE, '0', '0')[1]
     if not head then
       return
     end
     local r = unpack_record(redis.call('HGET', WAITERS, head) or '')
     if not r or r.ends <= now then
       leave_queue(head)
-    elseif fits(r.kind, r.limit) then
+    elseif fits(r.kind) then
       leave_queue(head)
       -- Not beyond what the waiter has shown to be alive for.
       admit(r, math.min(tonumber(r.ttl), r.ends - now))
-      redis.call('PUBLISH', r.channel, r.owner .. ' ' .. r.token .. ' ' .. r.sent)
+      local sent, channel = string.match(r.rest, '^(%S+) (%S+)')
+      redis.call('PUBLISH', channel, r.owner .. ' ' .. r.token .. ' ' .. sent)
     else
       return
     end
   end
 end
 
--- The record of owner if it is in, and where.
+-- The record of owner if it is in.
 local function holder(owner)
   local value = redis.call('GET', LOCK)
   local r = value and unpack_record(value)

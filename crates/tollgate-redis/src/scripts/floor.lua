@@ -2,8 +2,8 @@
 --
 -- ARGV: 1 the number
 
-local before = tonumber(redis.call('GET', FENCE) or '0')
-if before < tonumber(ARGV[1]) then
-  redis.call('SET', FENCE, ARGV[1], 'EX', REMEMBERED)
+local before = redis.call('GET', FENCE) or '0'
+if tonumber(string.match(before, '^%d+')) < tonumber(ARGV[1]) then
+  remember(ARGV[1], string.match(before, '%+$') or '')
 end
 return 1
