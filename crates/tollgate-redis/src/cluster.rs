@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redis::{Cmd, ErrorKind as Kind, FromRedisValue, RedisError, ServerErrorKind, Value};
-use tollgate_core::{Error, ErrorKind, Result};
+use tollgate_core::{Clock, Error, ErrorKind, Result};
 
 use crate::endpoint::{Endpoint, Host, Speech, Target};
 use crate::error::{of_request, unexpected};
@@ -23,6 +23,7 @@ pub(crate) struct Cluster {
     seeds: Vec<Host>,
     speech: Speech,
     subscription: Option<Subscription>,
+    clock: Arc<dyn Clock>,
     known: Mutex<Known>,
 }
 
@@ -35,8 +36,19 @@ struct Known {
 }
 
 impl Cluster {
-    pub(crate) fn new(seeds: Vec<Host>, speech: Speech, subscription: Option<Subscription>) -> Self {
-        Self { seeds, speech, subscription, known: Mutex::default() }
+    pub(crate) fn new(
+        seeds: Vec<Host>,
+        speech: Speech,
+        subscription: Option<Subscription>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self { seeds, speech, subscription, clock, known: Mutex::default() }
+    }
+
+    /// A connection to the server that has `key`, as far as is known.
+    pub(crate) async fn link(&self, key: &str) -> Result<Link> {
+        let server = self.server_of(slot_of(key)).await?;
+        self.links_to_host(&server).here().await
     }
 
     /// Runs a script on the server that has `key`. One that has not says so and has not run it.
@@ -139,7 +151,7 @@ impl Cluster {
     fn links_to_host(&self, host: &Host) -> Arc<Links> {
         let fresh = || {
             let target = Target::Fixed(Endpoint::new(host.clone(), self.speech.clone()));
-            Arc::new(Links::new(target, self.subscription.clone()))
+            Arc::new(Links::new(target, self.subscription.clone(), self.clock.clone()))
         };
         self.known().links.entry(host.clone()).or_insert_with(fresh).clone()
     }

@@ -10,6 +10,7 @@ use tokio::task::AbortHandle;
 
 use crate::pulse::Pulse;
 use crate::script::Request;
+use crate::server_clock::ServerClock;
 
 /// After how long without anything coming back a connection is asked whether it lives.
 const SILENCE: Duration = Duration::from_secs(1);
@@ -39,6 +40,8 @@ pub(crate) struct Identity {
     pub(crate) id: u64,
     /// Which run of the server it is; `None` if this user may not know.
     pub(crate) run_id: Option<String>,
+    /// What its clock says.
+    pub(crate) clock: ServerClock,
 }
 
 /// What closes a connection.
@@ -89,6 +92,13 @@ impl Link {
         Ok(answers.pop().unwrap_or_default())
     }
 
+    /// Sends commands in one go, and waits for what each is answered: a value or an error of its own.
+    pub(crate) async fn commands(&self, commands: &Pipeline) -> Result<Vec<Value>, RedisError> {
+        let mut connection = self.0.connection.clone();
+        let _under_way = self.0.pulse.begin();
+        connection.send_packed_commands(commands, 0, commands.len()).await
+    }
+
     /// Sends one command and waits for its answer, as long as the connection lives.
     pub(crate) async fn command(&self, command: &Cmd) -> Result<Value, RedisError> {
         let mut connection = self.0.connection.clone();
@@ -104,6 +114,11 @@ impl Link {
     /// Closes it for everybody.
     pub(crate) fn close(&self) {
         self.0.tap.close();
+    }
+
+    /// The server's clock, as far as it is known here.
+    pub(crate) fn clock(&self) -> &ServerClock {
+        &self.0.identity.clock
     }
 
     pub(crate) fn server(&self) -> &Arc<str> {

@@ -11,13 +11,14 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, PushInfo, PushKind, Value};
 use tokio::runtime::{Handle, Id};
-use tollgate_core::{Error, ErrorKind, Result};
+use tollgate_core::{Clock, Error, ErrorKind, Result};
 
 use crate::endpoint::{Endpoint, Target};
 use crate::error::{of_connect, of_request, too_old};
 use crate::inbox::Inbox;
 use crate::link::{Identity, Link, Tap};
 use crate::pulse::Pulse;
+use crate::server_clock::ServerClock;
 use crate::stream::Stream;
 
 /// How long it may take to connect.
@@ -31,6 +32,7 @@ const OLDEST: (u32, u32) = (6, 2);
 pub(crate) struct Links {
     target: Target,
     subscription: Option<Subscription>,
+    clock: Arc<dyn Clock>,
     by_runtime: Mutex<HashMap<Id, Seat>>,
 }
 
@@ -50,8 +52,8 @@ struct Seat {
 }
 
 impl Links {
-    pub(crate) fn new(target: Target, subscription: Option<Subscription>) -> Self {
-        Self { target, subscription, by_runtime: Mutex::default() }
+    pub(crate) fn new(target: Target, subscription: Option<Subscription>, clock: Arc<dyn Clock>) -> Self {
+        Self { target, subscription, clock, by_runtime: Mutex::default() }
     }
 
     /// This runtime's connection.
@@ -96,8 +98,10 @@ impl Links {
         }
         let (mut connection, pulse, tap) = dial(&endpoint, config.set_response_timeout(None), closed).await?;
         let run_id = introduced(&mut connection).await?;
-        let mut who = Cmd::new();
-        let id = who.arg("CLIENT").arg("ID").query_async(&mut connection).await.map_err(of_connect)?;
+        let mut who = redis::pipe();
+        who.cmd("CLIENT").arg("ID").cmd("TIME");
+        let (id, time): (u64, (u64, u64)) = who.query_async(&mut connection).await.map_err(of_connect)?;
+        let clock = ServerClock::new(time.0 * 1_000_000 + time.1, self.clock.now());
         if let Some(Subscription { channel, .. }) = &self.subscription {
             connection.subscribe(&**channel).await.map_err(of_connect)?;
             // Whether messages arrive is found out by one of our own.
@@ -106,7 +110,7 @@ impl Links {
             let _: u64 = probe.query_async(&mut connection).await.map_err(of_connect)?;
         }
         let server = Arc::from(endpoint.address());
-        Ok(Link::new(connection, Identity { server, id, run_id }, pulse, tap))
+        Ok(Link::new(connection, Identity { server, id, run_id, clock }, pulse, tap))
     }
 
     /// Sends a plain command over this runtime's connection.

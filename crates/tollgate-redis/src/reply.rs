@@ -32,13 +32,8 @@ pub(crate) struct Wait {
 }
 
 impl Acquired {
-    /// What `acquire.lua` answers: a token alone, or what became of it in words.
-    pub(crate) fn parse(answer: &Value, sent: Moment) -> Result<Self> {
-        if let Value::BulkString(text) = answer {
-            let token = std::str::from_utf8(text).ok().and_then(|text| text.parse::<u64>().ok());
-            let token = token.and_then(|token| Token::new(token).ok()).ok_or_else(|| unexpected(answer))?;
-            return Ok(Self::Granted { token, sent, age: Age(token.get()) });
-        }
+    /// What `acquire.lua` and `redraw.lua` answer.
+    pub(crate) fn parse(answer: &Value) -> Result<Self> {
         let words = Vec::<String>::from_redis_value_ref(answer).map_err(|_| unexpected(answer))?;
         Self::of_words(&words)
     }
@@ -77,8 +72,8 @@ pub(crate) fn state(name: LockName, inspected: Inspected) -> Result<Option<LockS
     let now: u64 = now.parse().map_err(|_| unexpected(&now))?;
     let mut seen: Vec<Holder> = Vec::new();
     if let Some(record) = Record::parse(&value) {
-        // It lives as long as its key.
-        let ends = now.saturating_add(u64::try_from(pttl).unwrap_or(0));
+        let with_its_key = now.saturating_add(u64::try_from(pttl).unwrap_or(0));
+        let ends = if record.ends == 0 { with_its_key } else { record.ends };
         seen.extend(Record { ends, ..record }.holder(now));
     } else if !value.is_empty() && value != "tg1 many" {
         // Another client's, which says nothing of itself.

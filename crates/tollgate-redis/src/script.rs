@@ -68,7 +68,9 @@ macro_rules! scripts {
 
 scripts! {
     /// Takes the lock, or a place in its queue.
-    ACQUIRE = ["acquire_free.lua"] "acquire.lua",
+    ACQUIRE = "acquire.lua",
+    /// Draws another token for a holder.
+    REDRAW = "redraw.lua",
     /// Makes sure that nothing of a claim is left.
     WITHDRAW = "withdraw.lua",
     /// Renews a grant.

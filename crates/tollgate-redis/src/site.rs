@@ -1,7 +1,9 @@
 //! Which server a lock is on: one, or the one of a cluster that has its slot.
 
+use std::sync::Arc;
+
 use redis::{Cmd, Value};
-use tollgate_core::Result;
+use tollgate_core::{Clock, Result};
 
 use crate::cluster::Cluster;
 use crate::config::{RedisConfig, Servers};
@@ -21,7 +23,11 @@ pub(crate) enum Site {
 }
 
 impl Site {
-    pub(crate) fn new(config: &RedisConfig, subscription: Option<Subscription>) -> Result<Self> {
+    pub(crate) fn new(
+        config: &RedisConfig,
+        subscription: Option<Subscription>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self> {
         let speech = config.speech()?;
         let target = match &config.servers {
             Servers::One(host) => Target::Fixed(Endpoint::new(host.clone(), speech)),
@@ -36,10 +42,10 @@ impl Site {
                 })
             }
             Servers::Cluster(hosts) => {
-                return Ok(Self::Spread(Cluster::new(hosts.clone(), speech, subscription)));
+                return Ok(Self::Spread(Cluster::new(hosts.clone(), speech, subscription, clock)));
             }
         };
-        Ok(Self::One(Links::new(target, subscription)))
+        Ok(Self::One(Links::new(target, subscription, clock)))
     }
 
     /// Connects, so that what is wrong is told at once.
@@ -47,6 +53,14 @@ impl Site {
         match self {
             Self::One(links) => links.here().await.map(drop),
             Self::Spread(cluster) => cluster.look_around().await,
+        }
+    }
+
+    /// A connection to where `key` is, as far as is known.
+    pub(crate) async fn link(&self, key: &str) -> Result<Link> {
+        match self {
+            Self::One(links) => links.here().await,
+            Self::Spread(cluster) => cluster.link(key).await,
         }
     }
 

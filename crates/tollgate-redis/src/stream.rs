@@ -35,13 +35,13 @@ impl Stream {
     }
 
     /// Pending once for each batch, if there may be others.
-    fn let_others_first(&mut self, context: &Context<'_>) -> Poll<()> {
+    fn let_others_first(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if self.waited || self.pulse.unanswered() < MANY {
             return Poll::Ready(());
         }
         self.waited = true;
-        context.waker().wake_by_ref();
-        Poll::Pending
+        // Not by waking ourselves: that would have another thread woken to help.
+        std::pin::pin!(tokio::task::yield_now()).poll(context)
     }
 }
 

@@ -14,6 +14,9 @@ use crate::url::Url;
 ///   `~/.local/state/tollgate`. The folder is taken as it is written, nothing is decoded.
 /// - `memory:` and `memory:NAME`: this process's own engines.
 /// - `redis://USER:PASSWORD@HOST:PORT/DB`: one Redis. `?prefix=` is what its keys start with, `lock:` unless said.
+///   `rediss://` encrypts; `?ca=FILE` names who signed its certificate, `?cert=FILE&key=FILE` are ours.
+/// - `redis-sentinel://HOST,HOST/SERVICE/DB`: whichever Redis the sentinels call the primary.
+/// - `redis-cluster://HOST,HOST`: a cluster, of which a few servers are named.
 ///
 /// Every URL takes `?namespace=NAME`, which keeps all its locks under `NAME/`, out of the way of others, and
 /// `?timeout=5s`, after which an engine that does not answer is given up on.
@@ -80,13 +83,15 @@ async fn backend(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
             Ok(Arc::new(tollgate_embedded::MemoryBackend::named(url.rest)?))
         }
         #[cfg(feature = "redis")]
-        "redis" => redis(url).await,
+        scheme if crate::redis::SCHEMES.contains(&scheme) => redis(url).await,
         scheme => Err(Error::invalid(format!(
             "no engine is called {scheme:?} here; known are {}",
             [
                 ("file:DIR", cfg!(feature = "file")),
                 ("memory:", cfg!(feature = "memory")),
                 ("redis://HOST", cfg!(feature = "redis")),
+                ("redis-sentinel://HOST/SERVICE", cfg!(feature = "redis")),
+                ("redis-cluster://HOST", cfg!(feature = "redis")),
             ]
             .into_iter()
             .filter_map(|(scheme, built)| built.then_some(scheme))
@@ -98,15 +103,9 @@ async fn backend(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
 
 #[cfg(feature = "redis")]
 async fn redis(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
-    use tollgate_redis::{RedisBackend, RedisConfig};
-
-    url.check_params(&["prefix"])?;
-    let mut config = RedisConfig::from_url(&format!("{}:{}", url.scheme, url.rest))?;
-    if let Some(prefix) = url.param("prefix") {
-        config.prefix = prefix.to_owned();
-    }
+    let config = crate::redis::config(url)?;
     let clock = Arc::new(BootClock::new(Keeper::global()?));
-    Ok(Arc::new(RedisBackend::connect(config, clock).await?))
+    Ok(Arc::new(tollgate_redis::RedisBackend::connect(config, clock).await?))
 }
 
 #[cfg(feature = "file")]

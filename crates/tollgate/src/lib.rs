@@ -31,6 +31,8 @@
 pub mod blocking;
 mod connect;
 mod doctor;
+#[cfg(feature = "redis")]
+mod redis;
 mod url;
 
 pub use connect::connect;

@@ -3,15 +3,16 @@
 -- KEYS[1] is the lock itself; the others are named after it, so that they are in its slot:
 --
 --   lock      an exclusive holder's record, or MANY while there are others; with a ttl. Anything else is another
---             client's, and is respected.
---   :fence    the last token, with a + behind it while somebody waits or there are shared or permit holders
+--             client's, and is respected. While somebody waits it stays until the last waiter's ttl, so that
+--             whoever takes free locks without looking further finds none.
+--   :fence    a sorted set with one member, f, whose score is the last token
 --   :queue    a sorted set: owner by ticket
 --   :waiters  a hash: owner to record
 --   :holders  a hash: owner to record, of shared and permit holders
 --
 -- A record is "tg1 OWNER KIND TOKEN ENDS TTL SENT CHANNEL DETAILS". KIND is x, s or p with its limit; ENDS is the
--- server's time in milliseconds, 0 for an exclusive holder, whose key has a ttl; SENT is the client's own and goes
--- back to it unread. "tg1+" instead of "tg1 " says that somebody waits: then a release has to look.
+-- server's time in milliseconds, or 0: with the ttl of the lock. SENT is the client's own and goes back to it unread.
+-- "tg1+" instead of "tg1 " says that somebody waits, or did: then a release has to look.
 --
 -- Whatever a script writes follows from one reading of the server's clock. Numbers leave as strings: Redis cuts
 -- fractions off and Lua rounds.
@@ -21,7 +22,7 @@ local SIDE = '{' .. LOCK .. '}:'
 local FENCE, QUEUE, WAITERS, HOLDERS = SIDE .. 'fence', SIDE .. 'queue', SIDE .. 'waiters', SIDE .. 'holders'
 local MANY = 'tg1 many'
 -- How long an idle lock's counter is remembered; after that the order of tokens rests on the server's clock.
-local REMEMBERED = '604800'
+local REMEMBERED = '608400'
 
 local clock = redis.call('TIME')
 local micros = clock[1] * 1000000 + clock[2]
@@ -32,8 +33,7 @@ local function number(n)
 end
 
 local function pack(r)
-  return table.concat({ 'tg1' .. (r.mark or ' ') .. r.owner, r.kind, r.token or '-',
-    r.kind == 'x' and r.token and '0' or number(r.ends), r.ttl, r.rest }, ' ')
+  return table.concat({ 'tg1' .. r.mark .. r.owner, r.kind, r.token, number(r.ends), r.ttl, r.rest }, ' ')
 end
 
 -- REST is "SENT CHANNEL DETAILS".
@@ -46,35 +46,37 @@ local function unpack_record(text)
   return { mark = mark, owner = owner, kind = kind, token = token, ends = tonumber(ends), ttl = ttl, rest = rest }
 end
 
-local function sent_of(r)
-  return string.match(r.rest, '^(%S+)')
-end
-
--- Remembers the last token, for those who come: whether they must look at the queue and the holders.
-local function remember(token, mark)
-  redis.call('SET', FENCE, token .. mark, 'EX', REMEMBERED)
-end
-
-local function last_token()
-  return string.match(redis.call('GET', FENCE) or '0', '^%d+')
-end
-
 -- The next token: larger than every one before, also if the counter was forgotten.
-local function draw(mark)
-  local token = number(math.max(tonumber(last_token()) + 1, micros))
-  remember(token, mark)
+local function draw()
+  local last = tonumber(redis.call('ZSCORE', FENCE, 'f') or '0')
+  local token = number(math.max(last + 1, micros))
+  redis.call('ZADD', FENCE, token, 'f')
+  redis.call('EXPIRE', FENCE, REMEMBERED)
   return token
+end
+
+-- The exclusive holder, if it is ours and lives; otherwise whether somebody else is in.
+local function inside_alone()
+  local value = redis.call('GET', LOCK)
+  if not value or value == MANY then
+    return nil, false
+  end
+  local r = unpack_record(value)
+  if r and r.ends > 0 and r.ends <= now then
+    return nil, false
+  end
+  return r, r == nil
 end
 
 -- Shared and permit holders that are alive: how many, and of which kind. Clears the others away.
 local function crowd()
-  local found = { count = 0 }
+  local found = { count = 0, last = 0 }
   local records = redis.call('HGETALL', HOLDERS)
   for i = 1, #records, 2 do
     local r = unpack_record(records[i + 1])
     if r and r.ends > now then
       found.count, found.kind = found.count + 1, r.kind
-      found.last = math.max(found.last or 0, r.ends)
+      found.last = math.max(found.last, r.ends)
     else
       redis.call('HDEL', HOLDERS, records[i])
     end
@@ -84,8 +86,8 @@ end
 
 -- Whether a claim may join those who are in.
 local function fits(kind)
-  local value = redis.call('GET', LOCK)
-  if value and value ~= MANY then
+  local r, foreign = inside_alone()
+  if r or foreign then
     return false
   end
   local inside = crowd()
@@ -99,31 +101,39 @@ local function fits(kind)
   return kind == 's' or (limit ~= nil and inside.count < limit)
 end
 
+-- Writes the lock's own key, for `life` milliseconds and as long as somebody waits.
+local function write_lock(value, life)
+  redis.call('SET', LOCK, value, 'PX', number(math.max(life, redis.call('PTTL', QUEUE))))
+end
+
 -- The lock's own key says MANY for as long as the last of them.
 local function mark_many()
   local inside = crowd()
   if inside.count == 0 then
     redis.call('DEL', LOCK, HOLDERS)
   else
-    redis.call('SET', LOCK, MANY, 'PXAT', number(inside.last))
+    write_lock(MANY, inside.last - now)
     redis.call('PEXPIREAT', HOLDERS, number(inside.last))
+  end
+end
+
+-- Writes down that r is in for `life` milliseconds from now.
+local function write_holder(r, life)
+  if r.kind == 'x' then
+    local waited_for = redis.call('EXISTS', QUEUE) == 1
+    r.mark, r.ends = waited_for and '+' or ' ', waited_for and now + life or 0
+    write_lock(pack(r), life)
+  else
+    r.mark, r.ends = ' ', now + life
+    redis.call('HSET', HOLDERS, r.owner, pack(r))
+    mark_many()
   end
 end
 
 -- Lets r, which is not in the queue any more, in for `life` milliseconds.
 local function admit(r, life)
-  local waited_for = redis.call('EXISTS', QUEUE) == 1
-  r.ends = now + life
-  if r.kind == 'x' then
-    r.mark = waited_for and '+' or ' '
-    r.token = draw(waited_for and '+' or '')
-    redis.call('SET', LOCK, pack(r), 'PX', number(life))
-  else
-    r.mark = ' '
-    r.token = draw('+')
-    redis.call('HSET', HOLDERS, r.owner, pack(r))
-    mark_many()
-  end
+  r.token = draw()
+  write_holder(r, life)
   return r
 end
 
@@ -157,8 +167,7 @@ end
 
 -- The record of owner if it is in.
 local function holder(owner)
-  local value = redis.call('GET', LOCK)
-  local r = value and unpack_record(value)
+  local r = inside_alone()
   if r and r.owner == owner then
     return r
   end
@@ -170,6 +179,11 @@ local function holder(owner)
   return nil
 end
 
+-- What a holder is answered.
+local function granted(r)
+  return { 'granted', r.token, string.match(r.rest, '^(%S+)'), number(micros) }
+end
+
 -- Ends the grant of r.
 local function expel(r)
   if r.kind == 'x' then
@@ -179,4 +193,20 @@ local function expel(r)
     mark_many()
   end
   advance()
+end
+
+-- Nobody waits any more: the lock's own key need not outlast its holders.
+local function unless_waited_for()
+  if redis.call('EXISTS', QUEUE) == 1 then
+    return
+  end
+  local value = redis.call('GET', LOCK)
+  local r = inside_alone()
+  if r and r.mark == '+' then
+    write_holder(r, r.ends - now)
+  elseif value == MANY then
+    mark_many()
+  elseif value and not r and unpack_record(value) then
+    redis.call('DEL', LOCK)
+  end
 end

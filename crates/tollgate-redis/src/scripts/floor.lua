@@ -2,8 +2,6 @@
 --
 -- ARGV: 1 the number
 
-local before = redis.call('GET', FENCE) or '0'
-if tonumber(string.match(before, '^%d+')) < tonumber(ARGV[1]) then
-  remember(ARGV[1], string.match(before, '%+$') or '')
-end
+redis.call('ZADD', FENCE, 'GT', ARGV[1], 'f')
+redis.call('EXPIRE', FENCE, REMEMBERED)
 return 1
