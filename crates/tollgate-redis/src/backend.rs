@@ -167,7 +167,8 @@ impl RedisBackend {
             commands.cmd("EXPIRE").arg(&fence).arg(REMEMBERED);
             self.remembered.note(key, sent);
         }
-        let mut answers = link.commands(&commands).await.map_err(|error| of_request(error, &link))?.into_iter();
+        let mut answers =
+            link.commands(&commands).await.map_err(|error| of_request(error, &link))?.into_iter();
         match (answers.next(), answers.next()) {
             (Some(Value::Okay), Some(Value::Int(1))) => {
                 Ok(Some(Acquired::Granted { token, sent, age: Age(token.get()) }))
@@ -186,7 +187,10 @@ impl RedisBackend {
         let request = self.by_owner(&script::REDRAW, key, claim.owner);
         let answer = self.site.run(key, &request, |link| asking.over = Some(link.clone())).await?;
         if matches!(answer, Value::Nil) {
-            return Err(Error::new(ErrorKind::Lost, "the lock was lost in the moment it was taken; try again"));
+            return Err(Error::new(
+                ErrorKind::Lost,
+                "the lock was lost in the moment it was taken; try again",
+            ));
         }
         let drawn = Acquired::parse(&answer)?;
         if let (Acquired::Granted { age, .. }, Some(link)) = (&drawn, &asking.over) {
@@ -417,7 +421,14 @@ impl Scan {
     fn new(keys: &str, names: &str) -> Self {
         let start = starting_with(&format!("{keys}{}", encode_prefix(names)));
         let patterns = VecDeque::from([start.clone(), format!("{{{start}}}:queue")]);
-        Self { patterns, prefix: names.to_owned(), server: 0, cursor: 0, found: VecDeque::new(), seen: HashSet::new() }
+        Self {
+            patterns,
+            prefix: names.to_owned(),
+            server: 0,
+            cursor: 0,
+            found: VecDeque::new(),
+            seen: HashSet::new(),
+        }
     }
 }
 
@@ -432,7 +443,9 @@ impl RedisBackend {
             step.arg("SCAN").arg(scan.cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(512);
             let answer = self.site.command(scan.server, &step).await?;
             let (cursor, keys): (u64, Vec<String>) = match &answer {
-                Some(answer) => FromRedisValue::from_redis_value_ref(answer).map_err(|_| unexpected(answer))?,
+                Some(answer) => {
+                    FromRedisValue::from_redis_value_ref(answer).map_err(|_| unexpected(answer))?
+                }
                 None => (0, Vec::new()),
             };
             scan.cursor = cursor;

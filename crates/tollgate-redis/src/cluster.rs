@@ -52,7 +52,12 @@ impl Cluster {
     }
 
     /// Runs a script on the server that has `key`. One that has not says so and has not run it.
-    pub(crate) async fn run(&self, key: &str, request: &Request, mut asked: impl FnMut(&Link)) -> Result<Value> {
+    pub(crate) async fn run(
+        &self,
+        key: &str,
+        request: &Request,
+        mut asked: impl FnMut(&Link),
+    ) -> Result<Value> {
         let slot = slot_of(key);
         let mut next = self.server_of(slot).await?;
         let mut asking = false;
@@ -86,7 +91,10 @@ impl Cluster {
                 },
             }
         }
-        Err(Error::new(ErrorKind::Unavailable, "the lock's slot is moving between servers of the cluster; try again"))
+        Err(Error::new(
+            ErrorKind::Unavailable,
+            "the lock's slot is moving between servers of the cluster; try again",
+        ))
     }
 
     async fn server_of(&self, slot: u16) -> Result<Host> {

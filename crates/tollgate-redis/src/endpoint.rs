@@ -91,7 +91,8 @@ impl Endpoint {
     }
 
     fn unreachable(&self, error: std::io::Error) -> Error {
-        let message = format!("Redis at {} cannot be reached; is it running, and is the address right?", self.host);
+        let message =
+            format!("Redis at {} cannot be reached; is it running, and is the address right?", self.host);
         Error::new(ErrorKind::Unavailable, message).caused_by(error)
     }
 
@@ -100,7 +101,10 @@ impl Endpoint {
         let (kind, message) = match tls {
             Some(rustls::Error::InvalidMessage(_)) => (
                 ErrorKind::Config,
-                format!("{} does not speak TLS; write redis:// instead of rediss://, or another port", self.host),
+                format!(
+                    "{} does not speak TLS; write redis:// instead of rediss://, or another port",
+                    self.host
+                ),
             ),
             Some(rustls::Error::InvalidCertificate(_)) => (
                 ErrorKind::Config,
@@ -112,7 +116,10 @@ impl Endpoint {
             ),
             _ => (
                 ErrorKind::Unavailable,
-                format!("no encrypted connection to {} came about; does it speak TLS on this port?", self.host),
+                format!(
+                    "no encrypted connection to {} came about; does it speak TLS on this port?",
+                    self.host
+                ),
             ),
         };
         Error::new(kind, message).caused_by(error)

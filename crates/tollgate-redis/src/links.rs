@@ -154,8 +154,7 @@ pub(crate) async fn dial(
 /// What the server says of itself: its run id. Refuses one that is too old.
 async fn introduced(connection: &mut MultiplexedConnection) -> Result<Option<String>> {
     let mut info = Cmd::new();
-    let answer: std::result::Result<String, _> =
-        info.arg("INFO").arg("server").query_async(connection).await;
+    let answer: std::result::Result<String, _> = info.arg("INFO").arg("server").query_async(connection).await;
     let about = match answer {
         Ok(about) => about,
         // A user who may not ask can still take locks.

@@ -53,7 +53,10 @@ impl Sentinel {
         let (name, port) = answer.ok_or_else(|| {
             Error::new(
                 ErrorKind::Config,
-                format!("the sentinel {host} knows no service called {:?}; see SENTINEL MASTERS", self.service),
+                format!(
+                    "the sentinel {host} knows no service called {:?}; see SENTINEL MASTERS",
+                    self.service
+                ),
             )
         })?;
         let primary = Endpoint::new(Host { name, port }, self.to_primary.clone());

@@ -65,7 +65,12 @@ impl Site {
     }
 
     /// Runs a script where `key` is. `asked` is told of every connection it goes out over, before it does.
-    pub(crate) async fn run(&self, key: &str, request: &Request, mut asked: impl FnMut(&Link)) -> Result<Value> {
+    pub(crate) async fn run(
+        &self,
+        key: &str,
+        request: &Request,
+        mut asked: impl FnMut(&Link),
+    ) -> Result<Value> {
         match self {
             Self::One(links) => {
                 let link = links.here().await?;

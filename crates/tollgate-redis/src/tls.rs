@@ -55,7 +55,8 @@ fn roots(ca: Option<&Path>) -> Result<RootCertStore> {
 }
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<std::result::Result<Vec<_>, _>>);
+    let read =
+        CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<std::result::Result<Vec<_>, _>>);
     let certificates = read.map_err(|error| unreadable(file, error))?;
     if certificates.is_empty() {
         return Err(Error::invalid(format!("{} has no certificate in PEM", file.display())));

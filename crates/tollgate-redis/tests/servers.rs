@@ -16,7 +16,8 @@ use tollgate_testkit::engines::{self, Config, Engine};
 #[tokio::test]
 async fn a_user_with_a_password_takes_locks_and_nothing_else() {
     let engine = engines::private(&Config::redis()).unwrap();
-    let rules = ["reset", "on", ">s@cret", "~lock:*", "~{lock:*", "&tg:*", "+@scripting", "+@pubsub", "+@read"];
+    let rules =
+        ["reset", "on", ">s@cret", "~lock:*", "~{lock:*", "&tg:*", "+@scripting", "+@pubsub", "+@read"];
     let commands = ["+@write", "+@connection", "+client|id", "+client|kill", "+time", "-@dangerous"];
     cli(engine.address(), &[&["ACL", "SETUSER", "locker"], &rules[..], &commands[..]].concat());
     let locks = locks(&format!("redis://locker:s%40cret@{}/", engine.address())).await.unwrap();
@@ -67,7 +68,8 @@ async fn an_encrypted_connection_trusts_only_whom_it_is_told_to() {
     let engine = engines::private(&config).unwrap();
     let url = |files: TlsFiles| {
         let mut config = RedisConfig::from_url(&format!("rediss://localhost:{}/", port.number())).unwrap();
-        config.servers = Servers::One(tollgate_redis::Host { name: "localhost".to_owned(), port: port.number() });
+        config.servers =
+            Servers::One(tollgate_redis::Host { name: "localhost".to_owned(), port: port.number() });
         RedisConfig { tls: Some(files), ..config }
     };
     let ours = TlsFiles {
@@ -89,7 +91,8 @@ async fn an_encrypted_connection_trusts_only_whom_it_is_told_to() {
         (TlsFiles { key: None, ..ours.clone() }, ErrorKind::InvalidArgument, "key=FILE"),
         (TlsFiles { ca: Some(path("nothing.pem")), ..ours.clone() }, ErrorKind::Config, "nothing.pem"),
     ] {
-        let error = backend_of(url(files.clone())).await.err().unwrap_or_else(|| panic!("{files:?} is let in"));
+        let error =
+            backend_of(url(files.clone())).await.err().unwrap_or_else(|| panic!("{files:?} is let in"));
         assert_eq!(error.kind(), kind, "{files:?}: {error}");
         assert!(error.to_string().contains(says), "{files:?}: {error}");
     }
@@ -106,7 +109,8 @@ struct Watched {
 async fn watched() -> Watched {
     let primary = engines::private(&Config::redis()).unwrap();
     let port = primary.address().port().to_string();
-    let replica = engines::private(&Config::redis().argument("--replicaof").argument(format!("127.0.0.1 {port}")));
+    let replica =
+        engines::private(&Config::redis().argument("--replicaof").argument(format!("127.0.0.1 {port}")));
     let sentinel = Config::sentinel()
         .argument(format!("sentinel monitor main 127.0.0.1 {port} 1"))
         .argument("sentinel down-after-milliseconds main 500")
@@ -132,7 +136,14 @@ async fn the_primary_is_found_through_sentinels_also_after_a_fail_over() {
     let mut second = None;
     until("the lock is taken on the other one", async || {
         // Busy, if the replica knew of the first.
-        let r = locks.lock("a").ttl(Duration::from_secs(2)).try_acquire().await; if let Err(e) = &r { eprintln!("{e} {:?} {}", std::error::Error::source(e).map(|e| e.to_string()), cli(watched.sentinel.address(), &["SENTINEL","MASTER","main"]).replace("\n"," ")); }
+        let r = locks.lock("a").ttl(Duration::from_secs(2)).try_acquire().await;
+        if let Err(e) = &r {
+            eprintln!(
+                "{e} {:?} {}",
+                std::error::Error::source(e).map(|e| e.to_string()),
+                cli(watched.sentinel.address(), &["SENTINEL", "MASTER", "main"]).replace("\n", " ")
+            );
+        }
         second = r.ok().flatten();
         second.is_some()
     })
@@ -201,7 +212,8 @@ async fn in_a_cluster_locks_are_spread_handed_over_listed_and_followed_when_they
 
     // A slot moves under a lock that is held: half-way (ASK), and for good (MOVED).
     let slot = cli(engines[0].address(), &["CLUSTER", "KEYSLOT", "lock:many/9"]);
-    let at = engines.iter().position(|engine| !cli(engine.address(), &["GET", "lock:many/9"]).contains("MOVED"));
+    let at =
+        engines.iter().position(|engine| !cli(engine.address(), &["GET", "lock:many/9"]).contains("MOVED"));
     let (from, to) = (&engines[at.unwrap()], &engines[(at.unwrap() + 1) % 3]);
     let (from_id, to_id) = (id_of(from.address()), id_of(to.address()));
     cli(to.address(), &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id]);
@@ -216,7 +228,8 @@ async fn in_a_cluster_locks_are_spread_handed_over_listed_and_followed_when_they
         cli(engine.address(), &["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]);
     }
     assert!(locks.lock("many/9").try_acquire().await.unwrap().is_none(), "it is still held");
-    let (nine, rest): (Vec<_>, Vec<_>) = guards.into_iter().partition(|guard| guard.name().as_str() == "many/9");
+    let (nine, rest): (Vec<_>, Vec<_>) =
+        guards.into_iter().partition(|guard| guard.name().as_str() == "many/9");
     for guard in nine.into_iter().chain(rest) {
         assert_eq!(guard.release().await.unwrap(), Release::Released);
     }

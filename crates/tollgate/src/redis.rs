@@ -8,14 +8,8 @@ use tollgate_redis::{Login, RedisConfig, Servers};
 use crate::url::Url;
 
 /// The schemes that name a Redis.
-pub(crate) const SCHEMES: &[&str] = &[
-    "redis",
-    "rediss",
-    "redis-sentinel",
-    "rediss-sentinel",
-    "redis-cluster",
-    "rediss-cluster",
-];
+pub(crate) const SCHEMES: &[&str] =
+    &["redis", "rediss", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster"];
 
 /// Which Redis a URL names.
 pub(crate) fn config(url: &Url<'_>) -> Result<RedisConfig> {

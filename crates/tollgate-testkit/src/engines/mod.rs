@@ -26,9 +26,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use clock::Clock;
+pub use config::{Config, Kind};
 use home::Home;
 use launch::Place;
-pub use config::{Config, Kind};
 pub use node::{Data, Node};
 pub use port::Port;
 pub use trouble::Trouble;
