@@ -11,7 +11,7 @@ use futures_util::StreamExt;
 use support::{backend, backend_of, claim, cli, locks, until};
 use tollgate_core::{Attempt, Backend, ErrorKind, Release};
 use tollgate_redis::{RedisConfig, Servers, TlsFiles};
-use tollgate_testkit::engines::{self, Config, Engine};
+use tollgate_testkit::engines::{self, Config, Engine, Port};
 
 #[tokio::test]
 async fn a_user_with_a_password_takes_locks_and_nothing_else() {
@@ -150,15 +150,20 @@ async fn the_primary_is_found_through_sentinels_also_after_a_fail_over() {
 }
 
 /// Three primaries that share the slots.
-async fn cluster() -> Vec<Engine> {
+async fn cluster() -> (Vec<Engine>, [Port; 3]) {
     let config = Config::redis().argument("--cluster-enabled").argument("yes");
     let config = config.argument("--cluster-node-timeout").argument("2000");
-    let engines: Vec<Engine> = (0..3).map(|_| engines::private(&config).unwrap()).collect();
+    // Among themselves they talk over ports of their own.
+    let buses = [(); 3].map(|()| engines::spare_port());
+    let numbers = buses.iter().map(|bus| bus.number().to_string());
+    let start =
+        |bus: String| engines::private(&config.clone().argument("--cluster-port").argument(bus)).unwrap();
+    let engines: Vec<Engine> = numbers.clone().map(start).collect();
     let ranges = [("0", "5460"), ("5461", "10922"), ("10923", "16383")];
     for (engine, (first, last)) in engines.iter().zip(ranges) {
         cli(engine.address(), &["CLUSTER", "ADDSLOTSRANGE", first, last]);
-        let port = engines[0].address().port().to_string();
-        cli(engine.address(), &["CLUSTER", "MEET", "127.0.0.1", &port]);
+        let (port, bus) = (engines[0].address().port().to_string(), buses[0].number().to_string());
+        cli(engine.address(), &["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
     }
     until("the cluster stands", async || {
         let stands = |engine: &Engine| cli(engine.address(), &["CLUSTER", "INFO"]);
@@ -167,7 +172,7 @@ async fn cluster() -> Vec<Engine> {
         })
     })
     .await;
-    engines
+    (engines, buses)
 }
 
 fn id_of(address: SocketAddr) -> String {
@@ -176,7 +181,7 @@ fn id_of(address: SocketAddr) -> String {
 
 #[tokio::test]
 async fn in_a_cluster_locks_are_spread_handed_over_listed_and_followed_when_they_move() {
-    let engines = cluster().await;
+    let (engines, _buses) = cluster().await;
     // One is enough to find the others.
     let locks = locks(&format!("redis-cluster://{}", engines[1].address())).await.unwrap();
     let mut guards = Vec::new();
