@@ -2,8 +2,10 @@
 mod client;
 mod node;
 mod normal;
+mod recovery;
 mod rules;
 mod steps;
+mod take;
 mod world;
 
 use rules::Rules;
@@ -13,12 +15,12 @@ use world::*;
 const MAIN: Size = Size {
     floors: &[[0, 0, 0]],
     hints: &[0],
-    attempts: 1,
+    restarts: 0,
     renewals: Renewals::Unconditional,
     duplicates: 1,
     losses: 1,
     lost_at_once: 1,
-    margin: 1,
+    margin: 0,
     expiry: true,
     clocks_can_be_trusted: true,
 };
@@ -28,12 +30,12 @@ fn explore() {
     let mut size = MAIN;
     let get =
         |name: &str, default: u8| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default);
-    size.attempts = get("ATTEMPTS", 1);
+    size.restarts = get("RESTARTS", 0);
     size.renewals = [Renewals::None, Renewals::Rounds, Renewals::Unconditional][get("RENEW", 2) as usize];
     size.duplicates = get("DUPS", 1);
     size.losses = get("LOSSES", 1);
     size.lost_at_once = get("ATONCE", 1) as usize;
-    size.margin = get("MARGIN", 1);
+    size.margin = get("MARGIN", 0);
     size.expiry = get("EXPIRY", 1) == 1;
     size.clocks_can_be_trusted = get("CLOCKS", 1) == 1;
     if get("HINTS", 0) == 1 {
@@ -44,6 +46,9 @@ fn explore() {
     }
     if get("FLOORS", 0) == 1 {
         size.floors = &[[0, 0, 0], [0, 0, 2], [0, 1, 2], [0, 2, 2]];
+    }
+    if get("FLOORS", 0) == 3 {
+        size.floors = &[[0, 0, 2]];
     }
     if get("FLOORS", 0) == 2 {
         size.floors = &[[0, 1, 2]];
@@ -59,7 +64,7 @@ fn explore() {
         "tally" => rules.tally_is_the_attempts_own = false,
         "readfirst" => rules.recovery_reads_after_its_wait = false,
         "raise" => rules.recovery_raises_the_others = false,
-        "losses" => rules.recovery_minds_new_losses = false,
+        "losses" => rules.member_is_of_one_start = false,
         "ownids" => rules.attempts_have_own_ids = true,
         "late" => rules.release_comes_before_next_acquire = false,
         _ => panic!(),

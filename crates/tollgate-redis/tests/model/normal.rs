@@ -1,7 +1,7 @@
 //! Worlds that can only behave alike are made one, so that there are fewer to look at.
 
 use crate::client::{ATTEMPTS, Client, Phase};
-use crate::world::{Redlock, Renewals, World};
+use crate::world::{NODES, Redlock, Renewals, World};
 
 impl<const CLIENTS: usize> Redlock<CLIENTS> {
     /// Nodes and clients have no names, and a lock that nothing depends on any more is as good as expired.
@@ -25,15 +25,15 @@ impl<const CLIENTS: usize> Redlock<CLIENTS> {
     /// Others take a lock that expires at any moment for none. To its owner it matters while a vote may come of it,
     /// or a commit or a renewal may find it; whoever can heal it at any time can have it back.
     fn drop_idle_locks(&self, world: &mut World<CLIENTS>) {
-        for place in &mut world.places {
-            let Some(lock) = place.node.lock else { continue };
+        for place in 0..NODES {
+            let Some(lock) = world.places[place].node.lock else { continue };
             let owner = &world.clients[usize::from(lock.id) / ATTEMPTS];
-            let may_ask = matches!(owner.phase, Phase::Asking | Phase::TooLate);
+            let may_ask = owner.phase == Phase::Asking || world.may_start_over(owner);
             let may_commit = owner.targets.iter().any(Option::is_some);
             let may_renew = self.size.renewals == Renewals::Rounds && owner.phase == Phase::Held;
             let needed = may_ask || may_commit || may_renew;
             if !needed || self.heals_at_will(owner) {
-                place.node.lock = None;
+                world.places[place].node.lock = None;
             }
         }
     }

@@ -19,8 +19,8 @@ pub(crate) struct Rules {
     pub(crate) recovery_reads_after_its_wait: bool,
     /// A recovery raises G on those it has read.
     pub(crate) recovery_raises_the_others: bool,
-    /// A recovery starts over when a node it has read was lost since.
-    pub(crate) recovery_minds_new_losses: bool,
+    /// `member` is refused by a node that has started again since the recovery that writes it began.
+    pub(crate) member_is_of_one_start: bool,
     /// Every attempt of an acquisition has an id of its own. Not needed: see `main.rs`.
     pub(crate) attempts_have_own_ids: bool,
     /// A release reaches a node before the acquire of the next attempt does.
@@ -38,7 +38,7 @@ impl Default for Rules {
             tally_is_the_attempts_own: true,
             recovery_reads_after_its_wait: true,
             recovery_raises_the_others: true,
-            recovery_minds_new_losses: true,
+            member_is_of_one_start: true,
             attempts_have_own_ids: false,
             release_comes_before_next_acquire: true,
         }

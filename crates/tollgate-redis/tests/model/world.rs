@@ -2,7 +2,7 @@
 
 use stateright::{Model, Property};
 
-use crate::client::{Client, Phase, Seat, Votes};
+use crate::client::{ATTEMPTS, Client, Phase, Seat, Votes};
 use crate::node::{Node, Token};
 use crate::rules::Rules;
 use crate::steps::Step;
@@ -20,6 +20,10 @@ pub(crate) struct Place<const CLIENTS: usize> {
     pub(crate) node: Node,
     /// It lost its data, and max_ttl has passed since.
     pub(crate) waited: bool,
+    /// The recovery that is under way is for it.
+    pub(crate) recovering: bool,
+    /// A recovery's `member` is on its way a second time, with this G.
+    pub(crate) late_member: Option<Token>,
     /// The recovery that is under way has read it.
     pub(crate) read: bool,
     /// The recovery that is under way has raised it.
@@ -44,6 +48,7 @@ pub(crate) struct World<const CLIENTS: usize> {
     pub(crate) clients: [Client; CLIENTS],
     pub(crate) recovery: Option<Recovery>,
     pub(crate) losses: u8,
+    pub(crate) restarts: u8,
 }
 
 impl<const CLIENTS: usize> World<CLIENTS> {
@@ -70,9 +75,15 @@ impl<const CLIENTS: usize> World<CLIENTS> {
         self.clients.iter().map(|client| client.token).max().unwrap_or(0)
     }
 
+    pub(crate) fn may_start_over(&self, client: &Client) -> bool {
+        let asks = matches!(client.phase, Phase::Asking | Phase::TooLate);
+        asks && self.restarts > 0 && usize::from(client.attempt) + 1 < ATTEMPTS
+    }
+
     pub(crate) fn forget_recovery(&mut self) {
         self.recovery = None;
         for place in &mut self.places {
+            place.recovering = false;
             place.read = false;
             place.raised = false;
         }
@@ -121,7 +132,8 @@ pub(crate) struct Size {
     pub(crate) floors: &'static [[Token; NODES]],
     /// What a node may make of a client's hint.
     pub(crate) hints: &'static [Token],
-    pub(crate) attempts: u8,
+    /// How often a client may start over.
+    pub(crate) restarts: u8,
     pub(crate) renewals: Renewals,
     /// How many acquires of each client may arrive twice.
     pub(crate) duplicates: u8,
@@ -150,6 +162,8 @@ impl<const CLIENTS: usize> Model for Redlock<CLIENTS> {
         let place = |floor| Place {
             node: Node::new(floor),
             waited: false,
+            recovering: false,
+            late_member: None,
             read: false,
             raised: false,
             seats: [Seat::default(); CLIENTS],
@@ -159,6 +173,7 @@ impl<const CLIENTS: usize> Model for Redlock<CLIENTS> {
             clients: std::array::from_fn(|_| Client::new(self.size.duplicates)),
             recovery: None,
             losses: self.size.losses,
+            restarts: self.size.restarts,
         };
         self.size.floors.iter().map(world).collect()
     }
@@ -211,7 +226,7 @@ impl<const CLIENTS: usize> Model for Redlock<CLIENTS> {
                 },
             ));
         }
-        if self.size.attempts > 1 {
+        if self.size.restarts > 0 {
             properties.push(Property::sometimes(
                 "a second attempt is granted",
                 |_, world: &World<CLIENTS>| {
