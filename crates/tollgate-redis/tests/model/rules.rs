@@ -1,6 +1,6 @@
 //! The rules of the protocol, each of which can be left out to see whether it is needed.
 
-/// How clients, nodes and recoveries behave. The default is the protocol.
+/// How clients, nodes and recoveries behave.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
     /// A client whose answers differ commits the largest before it believes it.
@@ -27,20 +27,19 @@ pub(crate) struct Rules {
     pub(crate) release_comes_before_next_acquire: bool,
 }
 
-impl Default for Rules {
-    fn default() -> Self {
-        Self {
-            grant_needs_majority_at_token: true,
-            commit_must_rise: true,
-            acquire_heeds_general: true,
-            run_id_is_checked: true,
-            validity_counts_from_first_send: true,
-            tally_is_the_attempts_own: true,
-            recovery_reads_after_its_wait: true,
-            recovery_raises_the_others: true,
-            member_is_of_one_start: true,
-            attempts_have_own_ids: false,
-            release_comes_before_next_acquire: true,
-        }
-    }
+impl Rules {
+    /// The protocol.
+    pub(crate) const RIGHT: Self = Self {
+        grant_needs_majority_at_token: true,
+        commit_must_rise: true,
+        acquire_heeds_general: true,
+        run_id_is_checked: true,
+        validity_counts_from_first_send: true,
+        tally_is_the_attempts_own: true,
+        recovery_reads_after_its_wait: true,
+        recovery_raises_the_others: true,
+        member_is_of_one_start: true,
+        attempts_have_own_ids: false,
+        release_comes_before_next_acquire: true,
+    };
 }

@@ -96,6 +96,14 @@ impl<const CLIENTS: usize> World<CLIENTS> {
         })
     }
 
+    fn tokens_rise(&self) -> bool {
+        self.clients.iter().all(|client| !client.out_of_order)
+    }
+
+    fn is_shared(&self) -> bool {
+        self.clients.iter().filter(|client| client.holds()).count() > 1
+    }
+
     fn can_be_granted(&self, after_commit: bool) -> bool {
         self.clients.iter().enumerate().any(|(number, client)| {
             let fits =
@@ -154,6 +162,13 @@ pub(crate) struct Redlock<const CLIENTS: usize> {
     pub(crate) rules: Rules,
 }
 
+impl<const CLIENTS: usize> Redlock<CLIENTS> {
+    /// Where nothing expires and nothing is lost, even one at a time is promised without clocks.
+    fn is_exclusive(&self) -> bool {
+        !self.size.expiry && self.size.losses == 0
+    }
+}
+
 impl<const CLIENTS: usize> Model for Redlock<CLIENTS> {
     type State = World<CLIENTS>;
     type Action = Step;
@@ -178,8 +193,11 @@ impl<const CLIENTS: usize> Model for Redlock<CLIENTS> {
         self.size.floors.iter().map(world).collect()
     }
 
+    /// Nothing follows a broken promise, so that a counterexample ends with the step that broke it.
     fn actions(&self, world: &Self::State, steps: &mut Vec<Step>) {
-        self.possible(world, steps);
+        if world.tokens_are_unique() && world.tokens_rise() && !(self.is_exclusive() && world.is_shared()) {
+            self.possible(world, steps);
+        }
     }
 
     fn next_state(&self, world: &Self::State, step: Step) -> Option<Self::State> {
@@ -192,9 +210,7 @@ impl<const CLIENTS: usize> Model for Redlock<CLIENTS> {
     fn properties(&self) -> Vec<Property<Self>> {
         let mut properties = vec![
             Property::always(UNIQUE, |_, world: &World<CLIENTS>| world.tokens_are_unique()),
-            Property::always(ORDERED, |_, world: &World<CLIENTS>| {
-                world.clients.iter().all(|client| !client.out_of_order)
-            }),
+            Property::always(ORDERED, |_, world: &World<CLIENTS>| world.tokens_rise()),
             Property::sometimes("all are granted", |_, world: &World<CLIENTS>| {
                 world.clients.iter().all(Client::was_granted)
             }),
@@ -205,10 +221,8 @@ impl<const CLIENTS: usize> Model for Redlock<CLIENTS> {
                 world.can_be_granted(true)
             }),
         ];
-        if !self.size.expiry && self.size.losses == 0 {
-            properties.push(Property::always(EXCLUSIVE, |_, world: &World<CLIENTS>| {
-                world.clients.iter().filter(|client| client.holds()).count() <= 1
-            }));
+        if self.is_exclusive() {
+            properties.push(Property::always(EXCLUSIVE, |_, world: &World<CLIENTS>| !world.is_shared()));
         }
         if self.size.losses > 0 {
             properties.push(Property::sometimes(
