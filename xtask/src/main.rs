@@ -5,6 +5,7 @@ mod cargo;
 mod check;
 mod dependencies;
 mod examples;
+mod model;
 mod needs;
 mod soak;
 mod test;
@@ -18,6 +19,9 @@ cargo xtask COMMAND
   check           formatting, lints, documentation, doctests, the dependency rule, the longest files
   test [PART…]    installs what tests need, builds, and runs every part (or those named)
   soak [PART…]    the same in large numbers, in a release build
+  model [-- --minutes N]
+                  Redlock's protocol, checked in every order of events: what is too large for test, in a release
+                  build. Says for each configuration whether it was exhaustive. 10 minutes in all, and up to 8 GB
   bench [NAME…] [-- OPTION…]
                   how fast it is. Without names: engine (the lock table alone, by criterion, 2 minutes), file and
                   memory (all workloads of `tollgate bench`, a minute each). redis, redis-durable, redlock,
@@ -36,6 +40,7 @@ fn main() -> ExitCode {
         "check" => check::run(),
         "test" => test::run(rest),
         "soak" => soak::run(rest),
+        "model" => model::run(rest),
         "bench" => bench::run(rest),
         "help" | "--help" | "-h" => {
             println!("{HELP}");

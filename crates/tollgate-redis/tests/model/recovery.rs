@@ -1,6 +1,7 @@
 //! Nodes lose their data, and are recovered from the others.
 
 use crate::client::Phase;
+use crate::node::Token;
 use crate::steps::Step;
 use crate::world::{MAJORITY, NODES, Place, Recovery, Redlock, World};
 
@@ -109,15 +110,26 @@ impl<const CLIENTS: usize> Redlock<CLIENTS> {
         }
     }
 
+    /// The G of the recovery that is under way.
+    fn general(&self, world: &World<CLIENTS>) -> Option<Token> {
+        let highest = world.recovery?.highest;
+        let time = self.size.wait * (self.size.losses - world.losses);
+        Some(if self.rules.margin_is_for_times_alone {
+            highest.max(time + self.size.margin)
+        } else {
+            highest.max(time) + self.size.margin
+        })
+    }
+
     pub(crate) fn raise(&self, world: &mut World<CLIENTS>, place: usize) -> Option<()> {
-        let general = world.recovery?.highest + self.size.margin;
+        let general = self.general(world)?;
         world.places[place].node.raise(general);
         world.places[place].raised = true;
         Some(())
     }
 
     pub(crate) fn join(&self, world: &mut World<CLIENTS>, place: usize) -> Option<()> {
-        let general = world.recovery?.highest + self.size.margin;
+        let general = self.general(world)?;
         let joined = &mut world.places[place];
         joined.node.join(general);
         joined.waited = false;

@@ -21,6 +21,8 @@ pub(crate) struct Rules {
     pub(crate) recovery_raises_the_others: bool,
     /// `member` is refused by a node that has started again since the recovery that writes it began.
     pub(crate) member_is_of_one_start: bool,
+    /// A recovery adds the margin to the nodes' times alone, not to F and G. Not needed: see `main.rs`.
+    pub(crate) margin_is_for_times_alone: bool,
     /// Every attempt of an acquisition has an id of its own. Not needed: see `main.rs`.
     pub(crate) attempts_have_own_ids: bool,
     /// A release reaches a node before the acquire of the next attempt does.
@@ -39,6 +41,7 @@ impl Rules {
         recovery_reads_after_its_wait: true,
         recovery_raises_the_others: true,
         member_is_of_one_start: true,
+        margin_is_for_times_alone: false,
         attempts_have_own_ids: false,
         release_comes_before_next_acquire: true,
     };

@@ -13,8 +13,10 @@ pub(crate) const PLAIN: Size = Size {
     lost_at_once: 1,
     // With trusted clocks nothing rests on it.
     margin: 0,
+    wait: 0,
     expiry: true,
     clocks_can_be_trusted: true,
+    normal: true,
 };
 
 /// Everything at once that two clients can be exhaustively checked with in seconds.

@@ -149,10 +149,14 @@ pub(crate) struct Size {
     pub(crate) losses: u8,
     pub(crate) lost_at_once: usize,
     pub(crate) margin: Token,
+    /// How far the nodes' clocks go while a lost node waits. They start at zero.
+    pub(crate) wait: Token,
     /// Locks expire, at any moment. Where they do not, they are released.
     pub(crate) expiry: bool,
     /// No attempt is granted that was first sent more than max_ttl ago.
     pub(crate) clocks_can_be_trusted: bool,
+    /// Worlds that can only behave alike are taken for one.
+    pub(crate) normal: bool,
 }
 
 /// A world of some size that goes by some rules.
@@ -203,7 +207,9 @@ impl<const CLIENTS: usize> Model for Redlock<CLIENTS> {
     fn next_state(&self, world: &Self::State, step: Step) -> Option<Self::State> {
         let mut next = world.clone();
         self.take(&mut next, step)?;
-        self.normalize(&mut next);
+        if self.size.normal {
+            self.normalize(&mut next);
+        }
         Some(next)
     }
 
