@@ -19,10 +19,16 @@ use rules::Rules;
 use sizes::{APART, ENDLESS, FULL, LOSS, PLAIN, RESTART, ROUNDS, TIMELESS, TWO_LOST};
 use world::{Redlock, Size};
 
-/// How long all of them may take together, unless told otherwise.
-const MINUTES: f64 = 10.0;
-/// What fits into 8 GB: a step in four leads to a world that is new and must be remembered.
-const STEPS: usize = 100_000_000;
+/// What all of them may take together, and each of them, unless told otherwise.
+const DEFAULT: Limits = Limits { minutes: 10.0, gigabytes: 8.0 };
+/// Measured, with some to spare: a step in three leads to a world that is new and must be remembered.
+const STEPS_PER_GIGABYTE: f64 = 7_500_000.0;
+
+/// What was asked for.
+struct Limits {
+    minutes: f64,
+    gigabytes: f64,
+}
 
 enum Clients {
     Two,
@@ -64,23 +70,29 @@ const WORLDS: &[(Clients, &str, Size)] = &[
 ];
 
 fn main() -> ExitCode {
-    let minutes = match minutes(&std::env::args().skip(1).collect::<Vec<_>>()) {
-        Ok(minutes) => minutes,
+    match Limits::read(std::env::args().skip(1)).and_then(|limits| explore_all(&limits)) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("model: {error}");
-            return ExitCode::from(2);
+            ExitCode::from(2)
         }
-    };
-    let until = Instant::now() + minutes;
-    let mut failed = false;
+    }
+}
+
+/// Whether nothing bad was found.
+fn explore_all(limits: &Limits) -> Result<bool, String> {
+    let until = Instant::now() + limits.time()?;
+    let steps = (limits.gigabytes * STEPS_PER_GIGABYTE) as usize;
+    let mut good = true;
     for (number, (clients, name, size)) in WORLDS.iter().enumerate() {
         let left = u32::try_from(WORLDS.len() - number).expect("there are few worlds");
         let time = until.saturating_duration_since(Instant::now()) / left;
-        let (who, verdict) = explore(clients, *size, Budget { time, steps: STEPS });
+        let (who, verdict) = explore(clients, *size, Budget { time, steps });
         println!("{who} clients, {name}: {verdict}");
-        failed |= verdict.is_bad();
+        good &= !verdict.is_bad();
     }
-    ExitCode::from(u8::from(failed))
+    Ok(good)
 }
 
 fn explore(clients: &Clients, size: Size, budget: Budget) -> (&'static str, Verdict) {
@@ -91,13 +103,29 @@ fn explore(clients: &Clients, size: Size, budget: Budget) -> (&'static str, Verd
     }
 }
 
-fn minutes(arguments: &[String]) -> Result<Duration, String> {
-    let minutes = match arguments {
-        [] => MINUTES,
-        [option, value] if option == "--minutes" => {
-            value.parse().map_err(|_| format!("{value:?} is no number of minutes"))?
+impl Limits {
+    fn read(mut arguments: impl Iterator<Item = String>) -> Result<Self, String> {
+        let mut limits = DEFAULT;
+        while let Some(option) = arguments.next() {
+            let limit = match option.as_str() {
+                "--minutes" => &mut limits.minutes,
+                "--gigabytes" => &mut limits.gigabytes,
+                _ => {
+                    return Err(format!(
+                        "there is no {option}; the options are --minutes N and --gigabytes N"
+                    ));
+                }
+            };
+            let number = arguments.next().and_then(|value| value.parse::<f64>().ok());
+            *limit =
+                number.filter(|number| *number > 0.0).ok_or(format!("{option} takes a number above zero"))?;
         }
-        _ => return Err("the only option is --minutes N".to_owned()),
-    };
-    Duration::try_from_secs_f64(minutes * 60.0).map_err(|_| format!("{minutes} minutes cannot be waited for"))
+        Ok(limits)
+    }
+
+    fn time(&self) -> Result<Duration, String> {
+        let longest = Duration::from_secs(365 * 24 * 3600);
+        let time = Duration::try_from_secs_f64(self.minutes * 60.0).ok().filter(|time| *time < longest);
+        time.ok_or_else(|| format!("{} minutes are too many", self.minutes))
+    }
 }

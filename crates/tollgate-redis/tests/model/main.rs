@@ -30,6 +30,7 @@
 //! - A node that is lost comes back empty, with the `member` of another run, as from a backup.
 //! - Nodes and clients have no names (`normal.rs`), and N is three. F never expires. There is one lock: that G is larger
 //!   than the F of every other name is taken for granted. One recovery is under way at a time.
+//! - The checker tells worlds apart by hashes of 64 bits. "Exhaustive" is said of what it can tell apart.
 //!
 //! # What was unclear, and is settled
 //!

@@ -87,7 +87,8 @@ impl<const CLIENTS: usize> Redlock<CLIENTS> {
 
     pub(crate) fn read(&self, world: &mut World<CLIENTS>, place: usize) {
         if world.recovery.is_none() {
-            world.recovery = Some(Recovery { highest: 0, whole: self.whole(world) });
+            let time = self.size.wait * (self.size.losses - world.losses);
+            world.recovery = Some(Recovery { highest: 0, time, whole: self.whole(world) });
             for place in &mut world.places {
                 place.recovering = !place.node.votes(&self.rules);
             }
@@ -112,8 +113,7 @@ impl<const CLIENTS: usize> Redlock<CLIENTS> {
 
     /// The G of the recovery that is under way.
     fn general(&self, world: &World<CLIENTS>) -> Option<Token> {
-        let highest = world.recovery?.highest;
-        let time = self.size.wait * (self.size.losses - world.losses);
+        let Recovery { highest, time, .. } = world.recovery?;
         Some(if self.rules.margin_is_for_times_alone {
             highest.max(time + self.size.margin)
         } else {

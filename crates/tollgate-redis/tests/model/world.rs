@@ -36,6 +36,8 @@ pub(crate) struct Place<const CLIENTS: usize> {
 pub(crate) struct Recovery {
     /// The largest F or G it has read.
     pub(crate) highest: Token,
+    /// The nodes' time when it began.
+    pub(crate) time: Token,
     /// It began with too few voters to read from, and works on all nodes.
     pub(crate) whole: bool,
 }
