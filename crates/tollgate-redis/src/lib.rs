@@ -21,9 +21,13 @@ mod error;
 mod inbox;
 mod keys;
 mod links;
+mod redlock;
 mod reply;
 mod script;
 
 pub use backend::{RedisBackend, RedisConfig};
+#[doc(hidden)]
+pub use redlock::redlock_hash_of;
+pub use redlock::{Initialized, RedlockBackend, RedlockConfig, init as redlock_init};
 #[doc(hidden)]
 pub use script::hash_of;

@@ -14,6 +14,8 @@ use crate::url::Url;
 ///   `~/.local/state/tollgate`. The folder is taken as it is written, nothing is decoded.
 /// - `memory:` and `memory:NAME`: this process's own engines.
 /// - `redis://USER:PASSWORD@HOST:PORT/DB`: one Redis. `?prefix=` is what its keys start with, `lock:` unless said.
+/// - `redlock://HOST:PORT,HOST:PORT,HOST:PORT/DB`: a majority of independent Redises. `?max_ttl=5m` is the longest ttl that
+///   any client uses, and the same for all. On their first start [`redlock_init`](crate::redlock_init) says that they are new.
 ///
 /// Every URL takes `?namespace=NAME`, which keeps all its locks under `NAME/`, out of the way of others, and
 /// `?timeout=5s`, after which an engine that does not answer is given up on.
@@ -81,12 +83,15 @@ async fn backend(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
         }
         #[cfg(feature = "redis")]
         "redis" => redis(url).await,
+        #[cfg(feature = "redis")]
+        "redlock" | "redlocks" => redlock(url).await,
         scheme => Err(Error::invalid(format!(
             "no engine is called {scheme:?} here; known are {}",
             [
                 ("file:DIR", cfg!(feature = "file")),
                 ("memory:", cfg!(feature = "memory")),
                 ("redis://HOST", cfg!(feature = "redis")),
+                ("redlock://HOST,HOST,HOST", cfg!(feature = "redis")),
             ]
             .into_iter()
             .filter_map(|(scheme, built)| built.then_some(scheme))
@@ -107,6 +112,13 @@ async fn redis(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
     }
     let clock = Arc::new(BootClock::new(Keeper::global()?));
     Ok(Arc::new(RedisBackend::connect(config, clock).await?))
+}
+
+#[cfg(feature = "redis")]
+async fn redlock(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
+    let config = crate::redlock::config(url)?;
+    let clock = Arc::new(BootClock::new(Keeper::global()?));
+    Ok(Arc::new(tollgate_redis::RedlockBackend::connect(config, clock).await?))
 }
 
 #[cfg(feature = "file")]
