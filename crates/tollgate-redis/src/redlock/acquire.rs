@@ -118,11 +118,12 @@ impl RedlockBackend {
             Verdict::Granted { token, since } => self.granted(claim, &links, token, since, sent).await?,
             Verdict::Commit { token } => self.commit(claim, &links, &request, &ballot, token).await?,
             Verdict::Busy { retry_after } => {
-                self.give_back(claim, &links, &ballot).await?;
+                self.give_back(claim, &links, &ballot).await;
                 Ended::With(busy(retry_after))
             }
             Verdict::TooFew { unknown } => {
-                let absent = |node: &usize| matches!(ballot.vote(*node), None | Some(Vote::None { .. }));
+                self.give_back(claim, &links, &ballot).await;
+                let absent = |node: &usize| matches!(ballot.vote(*node), Some(Vote::None { .. }));
                 let absent: Vec<usize> = (0..links.len()).filter(absent).collect();
                 return Err(self.lanes.without(&absent, unknown));
             }
@@ -172,7 +173,7 @@ impl RedlockBackend {
         {
             return Ok(Ended::With(Attempt::Granted(Grant::new(claim, token, deadline))));
         }
-        self.give_back_all(claim, links).await?;
+        self.give_back_all(claim, links).await;
         if since < sent {
             // Left over from an earlier request of this claim that arrived late.
             return Ok(Ended::With(busy(Some(SOON))));
@@ -234,7 +235,7 @@ impl RedlockBackend {
                 Err(Error::new(ErrorKind::Indeterminate, message))
             }
             _ => {
-                self.give_back_all(claim, links).await?;
+                self.give_back_all(claim, links).await;
                 Ok(Ended::Overtaken(overtaken.into_inner().max(token.get())))
             }
         }

@@ -15,7 +15,7 @@ use tokio::runtime::{Handle, Id};
 use tokio::time::Instant;
 use tollgate_core::{Error, ErrorKind, Keeper, Result};
 
-use crate::redlock::link::{Link, PATIENCE, silent};
+use crate::redlock::link::{Link, PATIENCE};
 use crate::redlock::node::Node;
 use crate::redlock::quorum::majority;
 use crate::redlock::trouble::Trouble;
@@ -127,9 +127,11 @@ impl Lanes {
             usable.map(|(link, node)| link.clone().filter(|link| is_usable(node, link))).collect()
         };
         let links = usable();
-        let tried = self.nodes.iter().enumerate().filter(|(place, node)| {
-            links[*place].is_none() && (!node.is_aside() || (desperate && !node.failed_just_now()))
-        });
+        let tried = self
+            .nodes
+            .iter()
+            .enumerate()
+            .filter(|(place, node)| links[*place].is_none() && (desperate || !node.is_aside()));
         let mut openings: FuturesUnordered<Opening> =
             tried.map(|(place, _)| self.opening(lane, place)).collect();
         let started = Instant::now();
@@ -156,7 +158,9 @@ impl Lanes {
             let gone = || Trouble::new(ErrorKind::Unavailable, "this client was closed");
             let lanes = this.upgrade().ok_or_else(gone)?;
             let opened = tokio::time::timeout(PATIENCE, lanes.open(node, before.as_deref())).await;
-            let opened = opened.unwrap_or_else(|_| Err(silent())).map(Arc::new);
+            let late =
+                || Trouble::new(ErrorKind::Unavailable, format!("it did not answer within {PATIENCE:?}"));
+            let opened = opened.unwrap_or_else(|_| Err(late())).map(Arc::new);
             let lane = lane.upgrade().ok_or_else(gone)?;
             let mut seats = lane.seats();
             seats.opening[node] = None;

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 use redis::{Client, ConnectionInfo};
 use tollgate_core::{ErrorKind, Result};
@@ -10,17 +9,14 @@ use tollgate_core::{ErrorKind, Result};
 use crate::error::of_connect;
 use crate::redlock::trouble::Trouble;
 
-/// A try that failed so recently stands for the next one.
-const FRESH: Duration = Duration::from_millis(100);
-
 /// One node. One that failed is set aside: nobody waits for it until somebody in the background has reached it again.
 pub(crate) struct Node {
     /// HOST:PORT, for those who read.
     pub(crate) label: String,
     pub(crate) client: Client,
     aside: AtomicBool,
-    /// Why it was of no use the last time, and when that was.
-    last: Mutex<Option<(Trouble, Instant)>>,
+    /// Why it was of no use the last time.
+    last: Mutex<Option<Trouble>>,
     /// Under which id it ran when it was last reached.
     run_id: Mutex<String>,
 }
@@ -50,17 +46,12 @@ impl Node {
     }
 
     pub(crate) fn note(&self, trouble: Trouble) {
-        *self.last() = Some((trouble, Instant::now()));
-    }
-
-    /// Whether it failed so recently that another try would only repeat it.
-    pub(crate) fn failed_just_now(&self) -> bool {
-        self.last().as_ref().is_some_and(|(_, when)| when.elapsed() < FRESH)
+        *self.last() = Some(trouble);
     }
 
     /// Why it was of no use the last time.
     pub(crate) fn trouble(&self) -> Trouble {
-        let last = self.last().as_ref().map(|(trouble, _)| trouble.clone());
+        let last = self.last().clone();
         last.unwrap_or_else(|| Trouble::new(ErrorKind::Unavailable, "it has not answered yet"))
     }
 
@@ -68,7 +59,7 @@ impl Node {
         self.run_id.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn last(&self) -> MutexGuard<'_, Option<(Trouble, Instant)>> {
+    fn last(&self) -> MutexGuard<'_, Option<Trouble>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

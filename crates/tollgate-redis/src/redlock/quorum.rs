@@ -29,7 +29,7 @@ pub(crate) enum Verdict {
     Commit { token: Token },
     /// Somebody else is in the way, or was at the same time.
     Busy { retry_after: Option<Duration> },
-    /// Too few nodes vote.
+    /// Too few nodes vote. `unknown` if one of those that do not may act all the same.
     TooFew { unknown: bool },
 }
 
@@ -78,7 +78,7 @@ impl Ballot {
             return None;
         }
         if self.votes.len() - absent < enough {
-            return Some(Verdict::TooFew { unknown: unknown || pending > 0 });
+            return Some(Verdict::TooFew { unknown });
         }
         Some(Verdict::Busy { retry_after: self.free_in(enough - ok) })
     }
@@ -256,7 +256,7 @@ mod tests {
                     }
                     Some(Verdict::TooFew { unknown }) => {
                         assert!(nodes - absent < majority(nodes), "{votes:?}");
-                        let may_act = count(&votes, |vote| *vote == LOST) > 0 || pending > 0;
+                        let may_act = count(&votes, |vote| *vote == LOST) > 0;
                         assert_eq!(unknown, may_act, "{votes:?}");
                     }
                 }

@@ -78,8 +78,8 @@ impl RedlockBackend {
         if silent.is_empty() { (0..links.len()).collect() } else { silent }
     }
 
-    /// After an attempt that somebody else was in the way of: gives back where it was ours, and where it may yet be.
-    pub(super) async fn give_back(&self, claim: &Claim, links: &Links, ballot: &Ballot) -> Result<()> {
+    /// After an attempt that could not get a majority: gives back where it was ours, and where it may yet be.
+    pub(super) async fn give_back(&self, claim: &Claim, links: &Links, ballot: &Ballot) {
         let request = self.release_request(&claim.name, &claim.owner.to_hex());
         let sent = self.clock.now();
         for (node, link) in links.iter().enumerate() {
@@ -93,15 +93,13 @@ impl RedlockBackend {
         let mut round = Round::new(&self.lanes, links, sent, &request, ours);
         // A node that does not answer now may keep an orphan, which ends with its ttl.
         let _: Option<()> = round.until(|_, _| None).await;
-        Ok(())
     }
 
     /// After an attempt that came to nothing: gives back everywhere.
-    pub(super) async fn give_back_all(&self, claim: &Claim, links: &Links) -> Result<()> {
+    pub(super) async fn give_back_all(&self, claim: &Claim, links: &Links) {
         let request = self.release_request(&claim.name, &claim.owner.to_hex());
         let mut round = Round::new(&self.lanes, links, self.clock.now(), &request, |_| true);
         let _: Option<()> = round.until(|_, _| None).await;
-        Ok(())
     }
 
     /// Remembers a claim whose outcome is unknown.
