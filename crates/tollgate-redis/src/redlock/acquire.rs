@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use redis::Cmd;
 use tollgate_core::{
     Attempt, Claim, Contention, Deadline, Error, ErrorKind, Grant, Mode, Moment, OwnerId, Result, Token,
 };
@@ -13,7 +12,7 @@ use crate::redlock::backend::{RedlockBackend, millis};
 use crate::redlock::lanes::Links;
 use crate::redlock::quorum::{Ballot, Count, Outcome, Said, Verdict, Vote};
 use crate::redlock::round::{Reply, Round};
-use crate::redlock::script;
+use crate::redlock::script::{self, Question};
 use crate::reply::written;
 
 /// How often an attempt starts over because a counter moved between its two round trips.
@@ -34,23 +33,22 @@ struct Request {
     owner: String,
     ttl: u64,
     sent: Moment,
-    details: String,
+    /// " SENT DETAILS", as they follow the token.
+    rest: String,
 }
 
 impl Request {
-    fn acquire(&self, hint: u64) -> Cmd {
+    fn acquire(&self, hint: u64) -> Question {
         self.of(&script::ACQUIRE, hint)
     }
 
-    fn commit(&self, token: Token) -> Cmd {
+    fn commit(&self, token: Token) -> Question {
         self.of(&script::COMMIT, token.get())
     }
 
-    fn of(&self, script: &script::Lua, number: u64) -> Cmd {
+    fn of(&self, script: &script::Lua, number: u64) -> Question {
         let [lock, fence] = &self.keys;
-        let mut request = script.request(&[lock, fence, script::MEMBER]);
-        request.arg(&self.owner).arg(number).arg(self.ttl).arg(self.sent.as_nanos()).arg(&self.details);
-        request
+        script.of_voter(&[lock, fence]).arg(&self.owner).arg(number).arg(self.ttl).arg(&self.rest)
     }
 }
 
@@ -81,11 +79,12 @@ impl RedlockBackend {
             ));
         }
         self.capabilities.check_ttl(claim.ttl)?;
-        let mut hint = now_in_micros();
         for _ in 0..STARTS {
+            // Above what was seen, too: after a recovery nodes are ahead of all clocks.
+            let hint = now_in_micros().max(self.highest.load(Ordering::Relaxed) + 1);
             match self.start(claim, hint).await? {
                 Ended::With(attempt) => return Ok(attempt),
-                Ended::Overtaken(highest) => hint = highest.max(now_in_micros()),
+                Ended::Overtaken(highest) => _ = self.highest.fetch_max(highest, Ordering::Relaxed),
             }
         }
         Ok(busy(Some(SOON)))
@@ -100,7 +99,7 @@ impl RedlockBackend {
             owner: claim.owner.to_hex(),
             ttl: millis(claim.ttl),
             sent,
-            details: written(&claim.details)?,
+            rest: format!(" {} {}", sent.as_nanos(), written(&claim.details)?),
         };
         let mut under_way = UnderWay { backend: self, owner: claim.owner, links: &links, settled: false };
         let mut ballot = Ballot::new(links.len());
@@ -135,17 +134,17 @@ impl RedlockBackend {
     fn vote(&self, node: usize, links: &Links, reply: &Reply, sent: Moment) -> Vote {
         let unknown = reply.is_unknown();
         let Some(text) = reply.text() else { return Vote::None { unknown } };
+        // A token above all that there can be is of no use, and must be given back.
+        let ours =
+            |token: &str, since: Moment| match token.parse().ok().and_then(|token| Token::new(token).ok()) {
+                Some(token) => Vote::Ok { token, since: since.min(sent) },
+                None => Vote::None { unknown: true },
+            };
         match text.split_at_checked(1) {
-            Some(("O", rest)) => {
-                let (token, since) =
-                    rest.split_once(' ').map_or((rest, None), |(token, since)| (token, Some(since)));
-                let token = token.parse().ok().and_then(|token| Token::new(token).ok());
-                let since = since.map_or(Some(sent), |since| since.parse().ok().map(Moment::from_nanos));
-                match (token, since) {
-                    (Some(token), Some(since)) => Vote::Ok { token, since: since.min(sent) },
-                    // Above all tokens that there can be: it is of no use, and must be given back.
-                    _ => Vote::None { unknown: true },
-                }
+            Some((first, _)) if first.starts_with(|first: char| first.is_ascii_digit()) => ours(text, sent),
+            Some(("O", again)) => {
+                let (token, since) = again.split_once(' ').unwrap_or((again, ""));
+                ours(token, since.parse().map_or(Moment::ZERO, Moment::from_nanos))
             }
             Some(("B", pttl)) => {
                 let pttl = pttl.parse::<i64>().ok().and_then(|pttl| u64::try_from(pttl).ok());
@@ -167,6 +166,7 @@ impl RedlockBackend {
         since: Moment,
         sent: Moment,
     ) -> Result<Ended> {
+        self.highest.fetch_max(token.get(), Ordering::Relaxed);
         let deadline = Deadline::counted_from(since, claim.ttl);
         if let Deadline::At(end) = deadline
             && self.clock.now() < end

@@ -1,5 +1,6 @@
 //! The contract's side: what each call means for several Redises.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::redlock::recovery::Recovery;
 use crate::redlock::release::Unanswered;
 use crate::redlock::renew::Healing;
 use crate::redlock::round::Round;
-use crate::redlock::script::{self, MEMBER};
+use crate::redlock::script;
 
 /// How often locks are looked at for events.
 const EVENTS_EVERY: Duration = Duration::from_millis(250);
@@ -33,6 +34,8 @@ pub struct RedlockBackend {
     pub(super) unanswered: Mutex<Unanswered>,
     pub(super) healing: Arc<Healing>,
     recovery: Recovery,
+    /// The highest token that was seen here, of any lock: the next hint is above it.
+    pub(super) highest: AtomicU64,
 }
 
 impl RedlockBackend {
@@ -52,6 +55,7 @@ impl RedlockBackend {
             unanswered: Mutex::default(),
             healing: Arc::default(),
             recovery,
+            highest: AtomicU64::new(0),
         })
     }
 
@@ -59,8 +63,7 @@ impl RedlockBackend {
     pub async fn raise_floor(&self, name: &LockName, floor: Token) -> Result<()> {
         let links = self.lanes.links().await?;
         let [_, fence] = self.keys(name);
-        let mut request = script::FLOOR.request(&[&fence, MEMBER]);
-        request.arg(floor.get());
+        let request = script::FLOOR.of_voter(&[&fence]).arg(floor.get());
         let mut count = Count::new(links.len());
         let mut round = Round::new(&self.lanes, &links, self.clock.now(), &request, |_| true);
         // All that can be reached, though a majority is enough.

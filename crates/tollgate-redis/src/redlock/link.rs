@@ -9,7 +9,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, FromRedisValue, PushInfo, PushKind, RedisError, Value};
 use tollgate_core::Moment;
 
-use crate::redlock::script::{self, MEMBER};
+use crate::redlock::script::{self, RECORD, member_of};
 use crate::redlock::trouble::Trouble;
 use crate::redlock::voter::Member;
 
@@ -25,6 +25,8 @@ pub(crate) struct Link {
     pub(crate) id: u64,
     /// Under which the node runs.
     pub(crate) run_id: String,
+    /// The key that it has if it votes.
+    pub(crate) member: String,
     /// How long the node had run, at least, when this was opened, and when that was.
     uptime: (Duration, Instant),
     /// It was closed from either side.
@@ -54,7 +56,7 @@ impl Link {
         let connected = client.get_multiplexed_async_connection_with_config(&config).await;
         let mut connection = connected.map_err(Trouble::connecting)?;
         let mut greeting = redis::pipe();
-        greeting.cmd("CLIENT").arg("ID").cmd("INFO").arg("server").cmd("GET").arg(MEMBER);
+        greeting.cmd("CLIENT").arg("ID").cmd("INFO").arg("server").cmd("GET").arg(RECORD);
         for lua in script::ALL {
             greeting.cmd("SCRIPT").arg("LOAD").arg(lua.code).ignore();
         }
@@ -72,6 +74,7 @@ impl Link {
             connection,
             id,
             run_id: run_id.to_owned(),
+            member: member_of(run_id),
             uptime: (Duration::from_secs(seconds.saturating_sub(1)), Instant::now()),
             closed,
             unheard_since: AtomicU64::new(0),
@@ -94,7 +97,7 @@ impl Link {
         self.uptime.0 + self.uptime.1.elapsed()
     }
 
-    /// Asks for something; scripts get the run id as their last argument by [`with_run_id`](Self::with_run_id).
+    /// Asks for something.
     pub(crate) async fn ask(&self, request: Cmd) -> Result<Value, Trouble> {
         let mut connection = self.connection.clone();
         let answer = connection.send_packed_command(&request).await.and_then(Value::extract_error);
@@ -109,13 +112,6 @@ impl Link {
         let answer = tokio::time::timeout(PATIENCE, self.ask(request)).await;
         let value = answer.unwrap_or_else(|_| Err(silent()))?;
         redis::from_redis_value(value).map_err(|error| Trouble::asking(error.into()))
-    }
-
-    /// The script of `request`, for this node.
-    pub(crate) fn with_run_id(&self, request: &Cmd) -> Cmd {
-        let mut request = request.clone();
-        request.arg(&self.run_id);
-        request
     }
 
     /// Somebody had the node forget its scripts; it says that it did nothing.

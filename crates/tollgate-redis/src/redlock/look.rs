@@ -11,7 +11,7 @@ use crate::keys::{encode_prefix, name_of, starting_with};
 use crate::redlock::backend::RedlockBackend;
 use crate::redlock::quorum::{Count, majority};
 use crate::redlock::round::{Reply, Round};
-use crate::redlock::script::{self, MEMBER};
+use crate::redlock::script;
 
 /// What one node shows of a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl RedlockBackend {
     async fn holder_of(&self, name: &LockName) -> Result<Option<(Vec<u8>, Holder)>> {
         let links = self.lanes.links().await?;
         let [lock, _] = self.keys(name);
-        let request = script::LOOK.request(&[&lock, MEMBER]);
+        let request = script::LOOK.of_voter(&[&lock]);
         let mut shown = vec![None; links.len()];
         let (mut free, mut answered) = (0, 0);
         let mut round = Round::new(&self.lanes, &links, self.clock.now(), &request, |_| true);

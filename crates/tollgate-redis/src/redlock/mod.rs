@@ -3,7 +3,8 @@
 //! ```text
 //! <prefix><name>             the lock on a node: "OWNER TOKEN SENT DETAILS" with a ttl. Other clients see a key that is held
 //! {<prefix><name>}:fence     F, the last token that this node gave for the name
-//! tollgate:member            "RUN_ID G MAX_TTL": the node votes as long as it runs under this id, with tokens above G
+//! tollgate:member:RUN_ID     G. The node votes as long as it runs under this id and has this key, with tokens above G
+//! tollgate:member            "RUN_ID G MAX_TTL", what the node remembers for its next run
 //! tollgate:recovery          who is making the node a voter
 //! ```
 //!

@@ -5,7 +5,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use redis::Cmd;
+use redis::Value;
 use tollgate_core::{Claim, Grant, LockName, Moment, OwnerId, Release, Result};
 
 use crate::redlock::backend::RedlockBackend;
@@ -13,7 +13,7 @@ use crate::redlock::lanes::{Lanes, Links, cut};
 use crate::redlock::link::Link;
 use crate::redlock::quorum::{Ballot, Count, Outcome, Said, Vote};
 use crate::redlock::round::{Reply, Round};
-use crate::redlock::script::{self, MEMBER};
+use crate::redlock::script::{self, Question};
 
 /// Claims whose outcome is unknown, and over which connections they were sent.
 pub(super) type Unanswered = HashMap<OwnerId, (Moment, Vec<Links>)>;
@@ -22,11 +22,9 @@ pub(super) type Unanswered = HashMap<OwnerId, (Moment, Vec<Links>)>;
 const REMEMBERED: Duration = Duration::from_secs(60);
 
 impl RedlockBackend {
-    pub(super) fn release_request(&self, name: &LockName, owner: &str) -> Cmd {
+    pub(super) fn release_request(&self, name: &LockName, owner: &str) -> Question {
         let [lock, _] = self.keys(name);
-        let mut request = script::RELEASE.request(&[&lock, MEMBER]);
-        request.arg(owner);
-        request
+        script::RELEASE.of_any(&[&lock]).arg(owner)
     }
 
     /// Gives a grant back on all nodes.
@@ -57,14 +55,14 @@ impl RedlockBackend {
 
     /// What a node said to something that acts by owner id.
     pub(super) fn said(&self, node: usize, links: &Links, reply: &Reply) -> Said {
-        match reply.text() {
-            Some("1") => Said::Yes,
-            Some("0") => Said::No,
-            Some(_) => {
+        match (reply, reply.text()) {
+            (Reply::Said(Value::Int(1)), _) | (_, Some("1")) => Said::Yes,
+            (Reply::Said(Value::Int(_)), _) | (_, Some("0")) => Said::No,
+            (_, Some(_)) => {
                 self.meets_recovering(node, links);
                 Said::NoVote
             }
-            None => Said::Nothing { unknown: reply.is_unknown() },
+            _ => Said::Nothing { unknown: reply.is_unknown() },
         }
     }
 
@@ -85,8 +83,8 @@ impl RedlockBackend {
         for (node, link) in links.iter().enumerate() {
             // Nobody waits for those who have not answered. What they are told arrives behind what they were asked.
             if let (None | Some(Vote::None { unknown: true }), Some(link)) = (ballot.vote(node), link) {
-                let (link, request) = (link.clone(), link.with_run_id(&request));
-                tokio::spawn(async move { link.query::<redis::Value>(request).await.map(drop) });
+                let (link, request) = (link.clone(), request.to(&link));
+                tokio::spawn(async move { link.query::<Value>(request).await.map(drop) });
             }
         }
         let ours = |node: usize| matches!(ballot.vote(node), Some(Vote::Ok { .. }));
@@ -156,22 +154,22 @@ async fn withdraw_from(
     lanes: Arc<Lanes>,
     node: usize,
     older: Vec<Arc<Link>>,
-    request: Cmd,
+    request: Question,
 ) -> Result<(), crate::redlock::trouble::Trouble> {
     let mut confirmed = false;
     for link in older {
-        if link.is_open() && link.query::<redis::Value>(link.with_run_id(&request)).await.is_ok() {
+        if link.is_open() && link.query::<Value>(request.to(&link)).await.is_ok() {
             confirmed = true;
             continue;
         }
         let here = lanes.link_to(node).await?;
         cut(&link, &here).await?;
-        here.query::<redis::Value>(here.with_run_id(&request)).await?;
+        here.query::<Value>(request.to(&here)).await?;
         confirmed = true;
     }
     if !confirmed {
         let here = lanes.link_to(node).await?;
-        here.query::<redis::Value>(here.with_run_id(&request)).await?;
+        here.query::<Value>(request.to(&here)).await?;
     }
     Ok(())
 }

@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::Value;
 use tollgate_core::{Clock, Deadline, Details, Extension, Grant, LossCause, Moment, OwnerId, Result};
 
 use crate::redlock::backend::{RedlockBackend, millis};
 use crate::redlock::lanes::Links;
 use crate::redlock::quorum::{Count, Outcome, Said};
 use crate::redlock::round::Round;
-use crate::redlock::script::{self, MEMBER};
+use crate::redlock::script::{self, Question};
 use crate::reply::written;
 
 /// The grants that are being renewed here: a release must not be undone by a node that is healed after it.
@@ -70,7 +70,7 @@ struct Remedy {
     grant: Grant,
     ends: Moment,
     clock: Arc<dyn Clock>,
-    release: Cmd,
+    release: Question,
 }
 
 impl RedlockBackend {
@@ -86,8 +86,9 @@ impl RedlockBackend {
         let links = self.lanes.links().await?;
         let sent = self.clock.now();
         let [lock, fence] = self.keys(&grant.name);
-        let mut request = script::RENEW.request(&[&lock, &fence, MEMBER]);
-        request.arg(grant.owner.to_hex()).arg(grant.token.get()).arg(millis(ttl)).arg(details);
+        let request =
+            script::RENEW.of_voter(&[&lock, &fence]).arg(grant.owner.to_hex()).arg(grant.token.get());
+        let request = request.arg(millis(ttl)).arg(details);
         let mut count = Count::new(links.len());
         let (mut has, mut lacks) = (None, Vec::new());
         let mut round = Round::new(&self.lanes, &links, sent, &request, |_| true);
@@ -136,9 +137,8 @@ impl Remedy {
             })
             .await;
         let (Some(model), false) = (&links[has], lacks.is_empty()) else { return };
-        let mut look = script::LOOK.request(&[&self.lock, MEMBER]);
-        look.arg(&model.run_id);
-        let Ok((value, _)) = model.query::<(Vec<u8>, Value)>(look).await else { return };
+        let look = script::LOOK.of_voter(&[&self.lock]);
+        let Ok((value, _)) = model.query::<(Vec<u8>, Value)>(look.to(model)).await else { return };
         if !value.starts_with(self.grant.owner.to_hex().as_bytes()) {
             return;
         }
@@ -148,13 +148,13 @@ impl Remedy {
             if left == 0 || self.renewal.is_released() {
                 return;
             }
-            let mut heal = script::HEAL.request(&[&self.lock, &self.fence, MEMBER]);
-            heal.arg(&value).arg(self.grant.token.get()).arg(left);
+            let heal = script::HEAL.of_voter(&[&self.lock, &self.fence]);
+            let heal = heal.arg(&value).arg(self.grant.token.get()).arg(left);
             // Whether it is there is found out by the next renewal.
-            let _ = link.query::<Value>(link.with_run_id(&heal)).await;
+            let _ = link.query::<Value>(heal.to(link)).await;
             if self.renewal.is_released() {
                 // It may have arrived after the release.
-                let _ = link.query::<Value>(link.with_run_id(&self.release)).await;
+                let _ = link.query::<Value>(self.release.to(link)).await;
             }
         }
     }

@@ -4,11 +4,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use redis::{Cmd, Value};
+use redis::Value;
 use tollgate_core::Moment;
 
 use crate::redlock::lanes::{Lanes, Links};
 use crate::redlock::link::{Link, PATIENCE, silent};
+use crate::redlock::script::Question;
 use crate::redlock::trouble::Trouble;
 
 /// What became of the question to one node.
@@ -58,18 +59,18 @@ pub(crate) struct Round {
 }
 
 impl Round {
-    /// Asks every node that is `meant`. The scripts get the node's run id as their last argument.
+    /// Asks every node that is `meant`.
     pub(crate) fn new(
         lanes: &Arc<Lanes>,
         links: &Links,
         sent: Moment,
-        request: &Cmd,
+        question: &Question,
         meant: impl Fn(usize) -> bool,
     ) -> Self {
         let (mut asking, mut not_asked) = (Vec::with_capacity(links.len()), Vec::new());
         for (node, link) in links.iter().enumerate().filter(|(node, _)| meant(*node)) {
             match link {
-                Some(link) => asking.push((node, ask(link.clone(), request))),
+                Some(link) => asking.push((node, ask(link.clone(), question))),
                 None => not_asked.push(node),
             }
         }
@@ -165,7 +166,7 @@ impl Drop for Round {
     }
 }
 
-fn ask(link: Arc<Link>, request: &Cmd) -> Asking {
-    let request = link.with_run_id(request);
+fn ask(link: Arc<Link>, question: &Question) -> Asking {
+    let request = question.to(&link);
     Box::pin(async move { link.ask(request).await })
 }

@@ -1,16 +1,22 @@
-//! The scripts, known to every node by their hashes from the moment a connection is opened.
+//! The scripts, known to every node by their hashes from the moment a connection is opened, and questions made of them.
 
 use std::sync::LazyLock;
 
-use redis::{Cmd, Script};
+use redis::{Arg, Cmd, Script, ToRedisArgs};
 
-/// The node's own record: `RUN_ID G MAX_TTL`.
-pub(crate) const MEMBER: &str = "tollgate:member";
+use crate::redlock::link::Link;
+
+/// What a node remembers of its membership, for its next run, too: `RUN_ID G MAX_TTL`.
+pub(crate) const RECORD: &str = "tollgate:member";
 /// Who may make the node a voter.
 pub(crate) const MUTEX: &str = "tollgate:recovery";
-
 /// Since when somebody has known that the node has forgotten everything.
 pub(crate) const EMPTY: &str = "tollgate:empty";
+
+/// The key that makes a node a voter in one run, and has its G. Named after the run, so that to find it is to check it.
+pub(crate) fn member_of(run_id: &str) -> String {
+    format!("tollgate:member:{run_id}")
+}
 
 /// A script.
 pub(crate) struct Lua {
@@ -19,10 +25,48 @@ pub(crate) struct Lua {
 }
 
 impl Lua {
-    /// A request for it; keys and arguments follow.
-    pub(crate) fn request(&self, keys: &[&str]) -> Cmd {
-        let mut request = Cmd::new();
-        request.arg("EVALSHA").arg(self.hash.as_str()).arg(keys.len()).arg(keys);
+    /// Asked of a voter: the node's member key follows `keys`.
+    pub(crate) fn of_voter(&self, keys: &[&str]) -> Question {
+        self.question(keys, true)
+    }
+
+    /// Asked of anybody.
+    pub(crate) fn of_any(&self, keys: &[&str]) -> Question {
+        self.question(keys, false)
+    }
+
+    fn question(&self, keys: &[&str], of_voter: bool) -> Question {
+        let mut before = Cmd::with_capacity(4 + keys.len(), 256);
+        before.arg("EVALSHA").arg(self.hash.as_str()).arg(keys.len() + usize::from(of_voter)).arg(keys);
+        Question { before, of_voter, after: Cmd::with_capacity(4, 160) }
+    }
+}
+
+/// What is asked of several nodes, apart from who the node is.
+#[derive(Clone)]
+pub(crate) struct Question {
+    before: Cmd,
+    of_voter: bool,
+    after: Cmd,
+}
+
+impl Question {
+    pub(crate) fn arg(mut self, argument: impl ToRedisArgs) -> Self {
+        self.after.arg(argument);
+        self
+    }
+
+    /// For the node at the other end of `link`.
+    pub(crate) fn to(&self, link: &Link) -> Cmd {
+        let mut request = self.before.clone();
+        if self.of_voter {
+            request.arg(&link.member);
+        }
+        for argument in self.after.args_iter() {
+            if let Arg::Simple(bytes) = argument {
+                request.arg(bytes);
+            }
+        }
         request
     }
 }

@@ -10,7 +10,7 @@ use crate::redlock::backend::millis;
 use crate::redlock::lanes::Lanes;
 use crate::redlock::link::Link;
 use crate::redlock::recovery::wait;
-use crate::redlock::script::{self, EMPTY, MEMBER, MUTEX};
+use crate::redlock::script::{self, EMPTY, MUTEX, RECORD};
 use crate::redlock::trouble::Trouble;
 
 /// How far above everything known tokens start after a recovery, in µs: further than a hint can lead (60 s), and than
@@ -21,7 +21,7 @@ const MUTEX_TTL: Duration = Duration::from_secs(30);
 /// How many counters are read at once.
 const BATCH: usize = 1000;
 
-/// What makes a node a voter: the run it votes in, above what its tokens are, and how long ttls may be.
+/// What a node remembers: the run it voted in last, above what its tokens are, and how long ttls may be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Member {
     pub(crate) run_id: String,
@@ -64,11 +64,11 @@ pub(crate) async fn survey(lanes: &Arc<Lanes>) -> Vec<Result<Standing, Trouble>>
 }
 
 async fn standing(link: &Link, max_ttl: Duration) -> Result<Standing, Trouble> {
-    if member(link).await?.is_some_and(|member| member.run_id == link.run_id) {
+    if votes(link).await? {
         return Ok(Standing::Votes);
     }
-    let notice = link.with_run_id(&script::NOTICE.request(&[MEMBER, EMPTY]));
-    let age: String = link.query(notice).await?;
+    let notice = script::NOTICE.of_any(&[RECORD, EMPTY]).arg(&link.run_id);
+    let age: String = link.query(notice.to(link)).await?;
     // It may have forgotten everything without being restarted: then nobody knows when, only since when it is known.
     let known = age.parse().map_or(Duration::MAX, Duration::from_millis);
     let left = wait(max_ttl).saturating_sub(link.uptime().min(known));
@@ -77,9 +77,15 @@ async fn standing(link: &Link, max_ttl: Duration) -> Result<Standing, Trouble> {
 
 async fn member(link: &Link) -> Result<Option<Member>, Trouble> {
     let mut get = Cmd::new();
-    get.arg("GET").arg(MEMBER);
+    get.arg("GET").arg(RECORD);
     let text: Option<String> = link.query(get).await?;
     Ok(text.and_then(|text| Member::parse(&text)))
+}
+
+async fn votes(link: &Link) -> Result<bool, Trouble> {
+    let mut exists = Cmd::new();
+    exists.arg("EXISTS").arg(&link.member);
+    Ok(link.query::<u64>(exists).await? == 1)
 }
 
 /// Makes a node a voter again with the help of a majority of others that vote.
@@ -99,9 +105,7 @@ async fn readmit_with(lanes: &Arc<Lanes>, node: usize, link: &Link, mutex: &Mute
     let mut voters = Vec::new();
     for other in (0..lanes.nodes.len()).filter(|other| *other != node) {
         if let Ok(link) = lanes.link_to(other).await
-            && member(&link)
-                .await
-                .is_ok_and(|member| member.is_some_and(|member| member.run_id == link.run_id))
+            && votes(&link).await.unwrap_or(false)
         {
             voters.push(link);
         }
@@ -115,10 +119,9 @@ async fn readmit_with(lanes: &Arc<Lanes>, node: usize, link: &Link, mutex: &Mute
     }
     let g = highest + MARGIN;
     for voter in &voters {
-        let mut raise = script::RAISE.request(&[MEMBER]);
-        raise.arg(g);
+        let raise = script::RAISE.of_voter(&[RECORD]).arg(g).arg(&voter.run_id).arg(millis(lanes.max_ttl()));
         // One that does not vote any more may have forgotten what it said: start over.
-        if voter.query::<String>(voter.with_run_id(&raise)).await? != "1" {
+        if voter.query::<String>(raise.to(voter)).await? != "1" {
             return Err(Trouble::new(ErrorKind::Unavailable, "a node was restarted meanwhile"));
         }
     }
@@ -219,9 +222,9 @@ impl Mutex {
 
     /// Makes the node at `link` a voter of its present run.
     async fn admit(&self, link: &Link, g: u64, max_ttl: Duration) -> Result<(), Trouble> {
-        let mut admit = script::ADMIT.request(&[MEMBER, MUTEX]);
-        admit.arg(&self.who).arg(&link.run_id).arg(g).arg(millis(max_ttl));
-        if link.query::<String>(admit).await? == "1" {
+        let admit = script::ADMIT.of_voter(&[RECORD, MUTEX]).arg(&self.who).arg(&link.run_id);
+        let admit = admit.arg(g).arg(millis(max_ttl));
+        if link.query::<String>(admit.to(link)).await? == "1" {
             return Ok(());
         }
         Err(Trouble::new(ErrorKind::Unavailable, "it took too long, and another client may have begun"))
@@ -229,10 +232,9 @@ impl Mutex {
 
     async fn give_back(self) {
         for link in &self.taken {
-            let mut unlock = script::UNLOCK.request(&[MUTEX]);
-            unlock.arg(&self.who);
+            let unlock = script::UNLOCK.of_any(&[MUTEX]).arg(&self.who);
             // It ends by itself.
-            let _ = link.query::<String>(unlock).await;
+            let _ = link.query::<String>(unlock.to(link)).await;
         }
     }
 }

@@ -78,10 +78,9 @@ impl Nodes {
 
     /// Whether one node votes in its present run.
     pub async fn votes(&self, number: usize) -> bool {
-        let member: Option<String> = self.raw(number, &["GET", "tollgate:member"]).await;
         let info: String = self.raw(number, &["INFO", "server"]).await;
         let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap().trim().to_owned();
-        member.is_some_and(|member| member.starts_with(&run_id))
+        self.raw::<u64>(number, &["EXISTS", &format!("tollgate:member:{run_id}")]).await == 1
     }
 
     /// Takes locks with `locks` now and then until a node votes again.

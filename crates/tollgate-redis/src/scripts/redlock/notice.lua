@@ -1,7 +1,7 @@
 -- Since when somebody has known that this node has forgotten everything, without having been restarted perhaps. Begins to
 -- count at the first call.
 --
--- KEYS: 1 member, 2 the mark. ARGV: 1 run id. Answers the age in ms, or "-" for a node that remembers what it was.
+-- KEYS: 1 record, 2 the mark. ARGV: 1 run id. Answers the age in ms, or "-" for a node that remembers what it was.
 
 if redis.call('EXISTS', KEYS[1]) == 1 then
   return '-'

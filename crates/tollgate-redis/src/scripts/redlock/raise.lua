@@ -1,13 +1,13 @@
 -- Raises G on a node that votes.
 --
--- KEYS: 1 member. ARGV: 1 G, 2 run id. Answers "1" or "R".
+-- KEYS: 1 record, 2 member. ARGV: 1 G, 2 run id, 3 max ttl in ms. Answers "1" or "R".
 
-local member = redis.call('GET', KEYS[1])
-if not member or string.sub(member, 1, #ARGV[2]) ~= ARGV[2] then
+local g = redis.call('GET', KEYS[2])
+if not g then
   return 'R'
 end
-local g, max_ttl = string.match(member, ' (%d+) (%d+)$')
 if tonumber(g) < tonumber(ARGV[1]) then
-  redis.call('SET', KEYS[1], ARGV[2] .. ' ' .. ARGV[1] .. ' ' .. max_ttl)
+  redis.call('SET', KEYS[1], ARGV[2] .. ' ' .. ARGV[1] .. ' ' .. ARGV[3])
+  redis.call('SET', KEYS[2], ARGV[1])
 end
 return '1'

@@ -1,11 +1,10 @@
 -- Renews a grant on this node, and brings the node to its token if it has another.
 --
--- KEYS: 1 lock, 2 fence, 3 member. ARGV: 1 owner, 2 token, 3 ttl in ms, 4 details, or "" to leave them, 5 run id
+-- KEYS: 1 lock, 2 fence, 3 member. ARGV: 1 owner, 2 token, 3 ttl in ms, 4 details, or "" to leave them
 -- Answers "1", "0" if the grant is gone, or "R".
 
 local v = redis.call('MGET', KEYS[1], KEYS[2], KEYS[3])
-local member = v[3]
-if not member or string.sub(member, 1, #ARGV[5]) ~= ARGV[5] then
+if not v[3] then
   return 'R'
 end
 if not v[1] or string.sub(v[1], 1, 32) ~= ARGV[1] then
@@ -17,5 +16,5 @@ if ARGV[4] ~= '' then
 end
 redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. ARGV[2] .. ' ' .. sent .. ' ' .. details, 'PX', ARGV[3])
 -- Written also if it stays the same: a lock that is held for weeks must not forget its counter.
-redis.call('SET', KEYS[2], string.format('%.0f', math.max(tonumber(v[2] or 0), tonumber(ARGV[2]))), 'EX', 604800)
+redis.call('SET', KEYS[2], string.format('%.0f', math.max(tonumber(v[2] or 0), tonumber(ARGV[2]))), 'EX', '604800')
 return '1'
