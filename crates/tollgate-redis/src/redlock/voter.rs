@@ -13,8 +13,9 @@ use crate::redlock::recovery::wait;
 use crate::redlock::script::{self, EMPTY, MUTEX, RECORD};
 use crate::redlock::trouble::Trouble;
 
-/// How far above everything known tokens start after a recovery, in µs: further than a hint can lead (60 s), and than
-/// clocks usually differ.
+/// How far above the nodes' clocks tokens start after a recovery, in µs: further than a hint can lead (60 s), and than
+/// clocks usually differ. Not above the tokens, or recoveries in a row would run ahead of every clock, and then a loss of
+/// everything would go back.
 const MARGIN: u64 = 120_000_000;
 /// How long a node's mutex key lives if whoever has it is gone.
 const MUTEX_TTL: Duration = Duration::from_secs(30);
@@ -117,15 +118,15 @@ async fn readmit_with(lanes: &Arc<Lanes>, node: usize, link: &Link, mutex: &Mute
     for voter in &voters {
         highest = highest.max(highest_known(voter).await?);
     }
-    let g = highest + MARGIN;
     for voter in &voters {
-        let raise = script::RAISE.of_voter(&[RECORD]).arg(g).arg(&voter.run_id).arg(millis(lanes.max_ttl()));
+        let raise =
+            script::RAISE.of_voter(&[RECORD]).arg(highest).arg(&voter.run_id).arg(millis(lanes.max_ttl()));
         // One that does not vote any more may have forgotten what it said: start over.
         if voter.query::<String>(raise.to(voter)).await? != "1" {
             return Err(Trouble::new(ErrorKind::Unavailable, "a node was restarted meanwhile"));
         }
     }
-    mutex.admit(link, g, lanes.max_ttl()).await
+    mutex.admit(link, highest, lanes.max_ttl()).await
 }
 
 /// Makes voters of all nodes, which must all be there. `patiently` only when each has waited.
@@ -162,18 +163,18 @@ async fn admit_all_with(
         highest = highest.max(highest_known(link).await?);
     }
     for link in links {
-        mutex.admit(link, highest + MARGIN, lanes.max_ttl()).await?;
+        mutex.admit(link, highest, lanes.max_ttl()).await?;
     }
     Ok(())
 }
 
-/// The highest token that a node knows of, and its time: tokens are times as long as nothing went wrong.
+/// The highest token that a node knows of, or a margin beyond its time: what it gave and forgot is not above that.
 async fn highest_known(link: &Link) -> Result<u64, Trouble> {
     let mut time = Cmd::new();
     time.arg("TIME");
     let (seconds, micros): (u64, u64) = link.query(time).await?;
     let g = member(link).await?.map_or(0, |member| member.g);
-    let mut highest = g.max(seconds * 1_000_000 + micros);
+    let mut highest = g.max(seconds * 1_000_000 + micros + MARGIN);
     let mut cursor = 0_u64;
     loop {
         let mut scan = Cmd::new();
