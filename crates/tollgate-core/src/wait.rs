@@ -1,5 +1,6 @@
 //! The one wait loop, for engines without a queue.
 
+use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use crate::backend::{Attempt, Backend, Contention};
@@ -40,7 +41,8 @@ fn bounded(pause: Duration, contention: Contention) -> Duration {
 
 /// Between half of `pause` and all of it, so that waiters who were refused together do not return together.
 pub(crate) fn jittered(pause: Duration) -> Duration {
-    let random = getrandom::u32().unwrap_or(u32::MAX / 2);
+    // Each is made with another key, without asking the system.
+    let random = RandomState::new().hash_one(()) as u32;
     pause / 2 + (pause / 2).mul_f64(f64::from(random) / f64::from(u32::MAX))
 }
 

@@ -3,14 +3,17 @@
 use redis::{ErrorKind as Kind, RedisError};
 use tollgate_core::{Error, ErrorKind};
 
+use crate::link::Link;
+
 /// An error of a request that may have been executed if its reply was lost.
-pub(crate) fn of_request(error: RedisError) -> Error {
-    if error.is_connection_refusal() {
-        return unreachable(error);
-    }
+pub(crate) fn of_request(error: RedisError, link: &Link) -> Error {
     if error.is_io_error() || error.is_timeout() || error.is_connection_dropped() {
         let message = "the connection to Redis was lost before its answer; it may have acted all the same";
         return Error::new(ErrorKind::Indeterminate, message).caused_by(error);
+    }
+    // A primary that is none any more: the next request looks for the one there is.
+    if matches!(error.code(), Some("READONLY" | "MASTERDOWN" | "LOADING" | "CLUSTERDOWN")) {
+        link.close();
     }
     of_answer(error)
 }
@@ -29,7 +32,7 @@ fn unreachable(error: RedisError) -> Error {
 }
 
 /// What Redis itself said.
-fn of_answer(error: RedisError) -> Error {
+pub(crate) fn of_answer(error: RedisError) -> Error {
     let (kind, message) = match (error.code(), error.kind()) {
         (Some("NOAUTH" | "WRONGPASS"), _) | (_, Kind::AuthenticationFailed) => (
             ErrorKind::Denied,
@@ -62,6 +65,12 @@ fn of_answer(error: RedisError) -> Error {
         _ => (ErrorKind::Unexpected, "Redis answered with an error"),
     };
     Error::new(kind, message).caused_by(error)
+}
+
+/// A Redis that lacks what scripts use.
+pub(crate) fn too_old(version: &str) -> Error {
+    let message = format!("this is Redis {version}; locks need 6.2 or later");
+    Error::new(ErrorKind::Config, message)
 }
 
 /// An answer that no script gives.

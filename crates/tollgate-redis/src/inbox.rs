@@ -16,14 +16,24 @@ pub(crate) struct HandOver {
     pub(crate) sent: Moment,
 }
 
+/// As many messages are kept for claims that do not wait here yet.
+const EARLY: usize = 1024;
+
 /// The claims of one client that wait.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    waiting: Mutex<HashMap<OwnerId, oneshot::Sender<HandOver>>>,
+    waiting: Mutex<Waiting>,
     /// Changes when a connection is lost: what was said meanwhile was said to nobody.
     lost: watch::Sender<u64>,
     /// Whether messages arrive here at all, as far as was found out.
     hears: AtomicBool,
+}
+
+/// Who waits, and what came before its claim did: a message can overtake the answer that sent the claim here.
+#[derive(Debug, Default)]
+struct Waiting {
+    claims: HashMap<OwnerId, oneshot::Sender<HandOver>>,
+    early: HashMap<OwnerId, HandOver>,
 }
 
 impl Default for Inbox {
@@ -43,7 +53,13 @@ impl Inbox {
     /// `owner` waits from now on.
     pub(crate) fn expect(self: &Arc<Self>, owner: OwnerId) -> Expected {
         let (sender, arrives) = oneshot::channel();
-        self.waiting().insert(owner, sender);
+        let mut waiting = self.waiting();
+        match waiting.early.remove(&owner) {
+            // It is received below, so the receiver is there.
+            Some(hand_over) => drop(sender.send(hand_over)),
+            None => drop(waiting.claims.insert(owner, sender)),
+        }
+        drop(waiting);
         Expected { inbox: self.clone(), owner, arrives }
     }
 
@@ -75,20 +91,29 @@ impl Inbox {
         self.hears.store(true, Ordering::Relaxed);
         let Some(Value::BulkString(message)) = push.data.last() else { return };
         let Some((owner, hand_over)) = std::str::from_utf8(message).ok().and_then(parse) else { return };
-        if let Some(waiting) = self.waiting().remove(&owner) {
+        let mut waiting = self.waiting();
+        if let Some(claim) = waiting.claims.remove(&owner) {
             // A claim that was given up meanwhile is withdrawn.
-            let _ = waiting.send(hand_over);
+            let _ = claim.send(hand_over);
+            return;
         }
+        // Those who gave up never fetch theirs. To forget some is no harm: who waits asks again.
+        if waiting.early.len() >= EARLY {
+            waiting.early.clear();
+        }
+        waiting.early.insert(owner, hand_over);
     }
 
-    fn waiting(&self) -> MutexGuard<'_, HashMap<OwnerId, oneshot::Sender<HandOver>>> {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Expected {
     fn drop(&mut self) {
-        self.inbox.waiting().remove(&self.owner);
+        let mut waiting = self.inbox.waiting();
+        waiting.claims.remove(&self.owner);
+        waiting.early.remove(&self.owner);
     }
 }
 

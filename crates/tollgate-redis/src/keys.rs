@@ -2,16 +2,16 @@
 
 use tollgate_core::LockName;
 
-/// The five keys of a lock, in the order scripts know them.
-pub(crate) struct Keys(pub(crate) [String; 5]);
-
-impl Keys {
-    pub(crate) fn of(prefix: &str, name: &LockName) -> Self {
-        let lock = format!("{prefix}{}", encode(name.as_str()));
-        let side = |what: &str| format!("{{{lock}}}:{what}");
-        let [fence, queue, waiters, holders] = ["fence", "queue", "waiters", "holders"].map(side);
-        Self([lock, fence, queue, waiters, holders])
+/// The key of a lock itself; scripts name the others after it.
+pub(crate) fn key_of(prefix: &str, name: &LockName) -> String {
+    let name = name.as_str();
+    if name.contains(['%', '{', '}']) {
+        return format!("{prefix}{}", encode(name));
     }
+    let mut key = String::with_capacity(prefix.len() + name.len());
+    key.push_str(prefix);
+    key.push_str(name);
+    key
 }
 
 /// Braces would choose a slot of their own, and the percent sign is what they are written with.
@@ -55,11 +55,11 @@ mod tests {
     fn names_come_back_as_they_were() {
         for name in ["a", "a b", "50%", "{a}", "%7B", "%257B{", "ä/ö"] {
             let name = LockName::new(name).unwrap();
-            let keys = Keys::of("lock:", &name).0;
-            for key in &keys {
-                assert_eq!(name_of("lock:", key).as_ref(), Some(&name), "{key}");
+            let key = key_of("lock:", &name);
+            assert!(!key.contains(['{', '}']), "all of its keys are in one slot: {key}");
+            for key in [key.clone(), format!("{{{key}}}:queue")] {
+                assert_eq!(name_of("lock:", &key).as_ref(), Some(&name), "{key}");
             }
-            assert!(keys[1].starts_with(&format!("{{{}}}", keys[0])), "one slot: {keys:?}");
         }
         assert_eq!(name_of("lock:", "other:a"), None);
     }

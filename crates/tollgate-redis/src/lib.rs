@@ -17,15 +17,28 @@
 
 mod backend;
 mod capabilities;
+mod cluster;
+mod config;
+mod endpoint;
 mod error;
 mod inbox;
 mod keys;
+mod link;
 mod links;
+mod pulse;
+mod recent;
 mod redlock;
 mod reply;
 mod script;
+mod sentinel;
+mod server_clock;
+mod site;
+mod stream;
+mod tls;
 
-pub use backend::{RedisBackend, RedisConfig};
+pub use backend::RedisBackend;
+pub use config::{Login, RedisConfig, Servers, TlsFiles};
+pub use endpoint::Host;
 #[doc(hidden)]
 pub use redlock::redlock_hash_of;
 pub use redlock::{Initialized, RedlockBackend, RedlockConfig, init as redlock_init};

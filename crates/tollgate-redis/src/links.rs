@@ -1,151 +1,130 @@
-//! Connections: one for each runtime that uses this client.
+//! Connections to one server: one for each runtime that uses this client.
 //!
 //! A connection is driven by a task on the runtime that opened it. Callers use their own, which spares a wake of
 //! another thread; renewals and everything in the background use the keeper's, which no caller can block.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, FromRedisValue, PushInfo, PushKind, ScriptInvocation};
+use redis::{AsyncConnectionConfig, Cmd, PushInfo, PushKind, Value};
 use tokio::runtime::{Handle, Id};
-use tollgate_core::{Error, ErrorKind, Result};
+use tollgate_core::{Clock, Error, ErrorKind, Result};
 
-use crate::error::{of_connect, of_request};
+use crate::endpoint::{Endpoint, Target};
+use crate::error::{of_connect, of_request, too_old};
 use crate::inbox::Inbox;
+use crate::link::{Identity, Link, Tap};
+use crate::pulse::Pulse;
+use crate::server_clock::ServerClock;
+use crate::stream::Stream;
 
-/// How long Redis may take to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long it may take to connect.
+pub(crate) const TO_CONNECT: Duration = Duration::from_secs(5);
+/// Requests that may wait to be written: as many tasks may ask at once without waiting for each other.
+const BUFFERED: usize = 4096;
+/// The oldest Redis that has what scripts use (`SET` with `GET` and `PXAT`).
+const OLDEST: (u32, u32) = (6, 2);
 
-/// The connections of one client.
+/// The connections of one client to one server.
 pub(crate) struct Links {
-    client: Client,
-    channel: String,
-    inbox: Arc<Inbox>,
-    by_runtime: Mutex<HashMap<Id, Arc<Seat>>>,
+    target: Target,
+    subscription: Option<Subscription>,
+    clock: Arc<dyn Clock>,
+    by_runtime: Mutex<HashMap<Id, Seat>>,
+}
+
+/// What every connection listens to.
+#[derive(Clone)]
+pub(crate) struct Subscription {
+    pub(crate) channel: Arc<str>,
+    pub(crate) inbox: Arc<Inbox>,
 }
 
 /// Where a runtime's connection is, or will be.
 #[derive(Default)]
 struct Seat {
-    link: tokio::sync::Mutex<Option<Link>>,
-}
-
-/// An open connection.
-#[derive(Clone)]
-pub(crate) struct Link {
-    connection: MultiplexedConnection,
-    /// By which Redis knows it.
-    id: u64,
-    /// It was closed from the other side.
-    closed: Arc<AtomicBool>,
-    runtime: Id,
+    link: Option<Link>,
+    /// Whoever opens one holds it.
+    opening: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Links {
-    pub(crate) fn new(client: Client, channel: String, inbox: Arc<Inbox>) -> Self {
-        Self { client, channel, inbox, by_runtime: Mutex::default() }
+    pub(crate) fn new(target: Target, subscription: Option<Subscription>, clock: Arc<dyn Clock>) -> Self {
+        Self { target, subscription, clock, by_runtime: Mutex::default() }
     }
 
     /// This runtime's connection.
     pub(crate) async fn here(&self) -> Result<Link> {
         let runtime = Handle::current().id();
-        let seat = self.seats().entry(runtime).or_default().clone();
-        let mut link = seat.link.lock().await;
-        if let Some(link) = link.as_ref().filter(|link| !link.closed.load(Ordering::Acquire)) {
-            return Ok(link.clone());
+        if let Some(link) = self.seated(runtime) {
+            return Ok(link);
         }
-        let opened = self.within(self.open(runtime)).await.unwrap_or_else(|| {
-            Err(Error::new(ErrorKind::Unavailable, format!("Redis did not answer within {PATIENCE:?}")))
+        let opening = self.seats().entry(runtime).or_default().opening.clone();
+        let _alone = opening.lock().await;
+        if let Some(link) = self.seated(runtime) {
+            return Ok(link);
+        }
+        let opened = tokio::time::timeout(TO_CONNECT, self.open()).await.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::Unavailable, format!("Redis did not answer within {TO_CONNECT:?}")))
         })?;
-        Ok(link.insert(opened).clone())
+        let mut seats = self.seats();
+        // Runtimes that are gone took their connections with them.
+        seats.retain(|id, seat| *id == runtime || seat.link.as_ref().is_some_and(|link| !link.is_closed()));
+        seats.entry(runtime).or_default().link = Some(opened.clone());
+        Ok(opened)
     }
 
-    async fn open(&self, runtime: Id) -> Result<Link> {
+    fn seated(&self, runtime: Id) -> Option<Link> {
+        self.seats().get(&runtime)?.link.as_ref().filter(|link| !link.is_closed()).cloned()
+    }
+
+    async fn open(&self) -> Result<Link> {
+        let endpoint = self.target.endpoint().await?;
         let closed = Arc::new(AtomicBool::new(false));
-        let (inbox, closes) = (self.inbox.clone(), closed.clone());
-        let receive = move |push: PushInfo| -> std::result::Result<(), ()> {
-            if push.kind == PushKind::Disconnection {
-                closes.store(true, Ordering::Release);
-                inbox.lose();
-            }
-            inbox.receive(&push);
-            Ok(())
-        };
-        // The patience is ours, around every request: the driver's own would not close a dead connection.
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(PATIENCE))
-            .set_response_timeout(None)
-            .set_push_sender(receive);
-        let connected = self.client.get_multiplexed_async_connection_with_config(&config).await;
-        let mut connection = connected.map_err(of_connect)?;
-        let id = Cmd::new().arg("CLIENT").arg("ID").query_async(&mut connection).await.map_err(of_connect)?;
-        connection.subscribe(&self.channel).await.map_err(of_connect)?;
-        // Whether messages arrive is found out by one of our own.
-        let mut probe = Cmd::new();
-        probe.arg("PUBLISH").arg(&self.channel).arg("probe");
-        let _: u64 = probe.query_async(&mut connection).await.map_err(of_connect)?;
-        Ok(Link { connection, id, closed, runtime })
-    }
-
-    /// Runs a script over `link`. A connection that fails is not used again.
-    pub(crate) async fn invoke<T: FromRedisValue + Send>(
-        &self,
-        link: &Link,
-        script: &ScriptInvocation<'_>,
-    ) -> Result<T> {
-        let mut connection = link.connection.clone();
-        let answer = self
-            .within(Box::pin(async move { script.invoke_async(&mut connection).await.map_err(of_request) }));
-        self.judged(link, answer.await).await
-    }
-
-    /// As [`invoke`](Self::invoke), for a plain command.
-    pub(crate) async fn command<T: FromRedisValue + Send>(&self, link: &Link, command: &Cmd) -> Result<T> {
-        let mut connection = link.connection.clone();
-        let answer = self.within(command.query_async(&mut connection)).await;
-        self.judged(link, answer.map(|answer| answer.map_err(of_request))).await
-    }
-
-    async fn judged<T>(&self, link: &Link, answer: Option<Result<T>>) -> Result<T> {
-        let answer = answer.unwrap_or_else(|| {
-            let message = format!("Redis did not answer within {PATIENCE:?}; it may act all the same");
-            Err(Error::new(ErrorKind::Indeterminate, message))
-        });
-        if let Err(error) = &answer
-            && matches!(error.kind(), ErrorKind::Indeterminate | ErrorKind::Unavailable)
-        {
-            self.discard(link).await;
+        let mut config = AsyncConnectionConfig::new().set_pipeline_buffer_size(BUFFERED);
+        if let Some(subscription) = &self.subscription {
+            let (inbox, closed) = (subscription.inbox.clone(), closed.clone());
+            config = config.set_push_sender(move |push: PushInfo| -> std::result::Result<(), ()> {
+                if push.kind == PushKind::Disconnection {
+                    closed.store(true, Ordering::Release);
+                    inbox.lose();
+                }
+                inbox.receive(&push);
+                Ok(())
+            });
         }
-        answer
+        let (mut connection, pulse, tap) = dial(&endpoint, config.set_response_timeout(None), closed).await?;
+        let run_id = introduced(&mut connection).await?;
+        let mut who = redis::pipe();
+        who.cmd("CLIENT").arg("ID").cmd("TIME");
+        let (id, time): (u64, (u64, u64)) = who.query_async(&mut connection).await.map_err(of_connect)?;
+        let clock = ServerClock::new(time.0 * 1_000_000 + time.1, self.clock.now());
+        if let Some(Subscription { channel, .. }) = &self.subscription {
+            connection.subscribe(&**channel).await.map_err(of_connect)?;
+            // Whether messages arrive is found out by one of our own.
+            let mut probe = Cmd::new();
+            probe.arg("PUBLISH").arg(&**channel).arg("probe");
+            let _: u64 = probe.query_async(&mut connection).await.map_err(of_connect)?;
+        }
+        let server = Arc::from(endpoint.address());
+        Ok(Link::new(connection, Identity { server, id, run_id, clock }, pulse, tap))
+    }
+
+    /// Sends a plain command over this runtime's connection.
+    pub(crate) async fn command(&self, command: &Cmd) -> Result<Value> {
+        let link = self.here().await?;
+        link.command(command).await.map_err(|error| of_request(error, &link))
     }
 
     /// Makes sure that Redis executes nothing more of what was sent over `link`.
     pub(crate) async fn cut(&self, link: &Link) -> Result<()> {
-        self.discard(link).await;
-        let here = self.here().await?;
+        link.close();
         let mut kill = Cmd::new();
-        kill.arg("CLIENT").arg("KILL").arg("ID").arg(link.id);
-        self.command::<u64>(&here, &kill).await.map(drop)
-    }
-
-    /// The next one who asks opens another.
-    async fn discard(&self, link: &Link) {
-        let seat = self.seats().get(&link.runtime).cloned();
-        if let Some(seat) = seat {
-            let mut seated = seat.link.lock().await;
-            if seated.as_ref().is_some_and(|seated| seated.id == link.id) {
-                *seated = None;
-            }
-        }
-    }
-
-    /// On this runtime's own timers: the keeper's would wake its thread for every request.
-    async fn within<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        // The answer first: after a stop it and the end of our patience are there together.
-        tokio::time::timeout(PATIENCE, work).await.ok()
+        kill.arg("CLIENT").arg("KILL").arg("ID").arg(link.id());
+        self.command(&kill).await.map(drop)
     }
 
     /// Closes everything.
@@ -153,7 +132,40 @@ impl Links {
         self.seats().clear();
     }
 
-    fn seats(&self) -> std::sync::MutexGuard<'_, HashMap<Id, Arc<Seat>>> {
+    fn seats(&self) -> MutexGuard<'_, HashMap<Id, Seat>> {
         self.by_runtime.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Opens a connection whose driver runs on the current runtime.
+pub(crate) async fn dial(
+    endpoint: &Endpoint,
+    config: AsyncConnectionConfig,
+    closed: Arc<AtomicBool>,
+) -> Result<(MultiplexedConnection, Arc<Pulse>, Tap)> {
+    let pulse = Arc::new(Pulse::default());
+    let stream = Stream::new(endpoint.connect().await?, pulse.clone());
+    let opened = MultiplexedConnection::new_with_config(endpoint.login(), stream, config).await;
+    let (connection, driver) = opened.map_err(|error| endpoint.of_greeting(error))?;
+    let driver = tokio::spawn(driver).abort_handle();
+    Ok((connection, pulse, Tap { closed, driver }))
+}
+
+/// What the server says of itself: its run id. Refuses one that is too old.
+async fn introduced(connection: &mut MultiplexedConnection) -> Result<Option<String>> {
+    let mut info = Cmd::new();
+    let answer: std::result::Result<String, _> = info.arg("INFO").arg("server").query_async(connection).await;
+    let about = match answer {
+        Ok(about) => about,
+        // A user who may not ask can still take locks.
+        Err(error) if error.code() == Some("NOPERM") => return Ok(None),
+        Err(error) => return Err(of_connect(error)),
+    };
+    let field = |name: &str| about.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let version = field("redis_version").unwrap_or_default();
+    let mut numbers = version.split('.').map(|number| number.parse().unwrap_or(0));
+    if !version.is_empty() && (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < OLDEST {
+        return Err(too_old(version));
+    }
+    Ok(field("run_id").map(str::to_owned))
 }

@@ -7,6 +7,7 @@ use tollgate_core::{
 };
 
 use crate::error::unexpected;
+use redis::{FromRedisValue, Value};
 
 /// How an acquire was answered.
 #[derive(Debug)]
@@ -31,7 +32,13 @@ pub(crate) struct Wait {
 }
 
 impl Acquired {
-    pub(crate) fn parse(words: &[String]) -> Result<Self> {
+    /// What `acquire.lua` and `redraw.lua` answer.
+    pub(crate) fn parse(answer: &Value) -> Result<Self> {
+        let words = Vec::<String>::from_redis_value_ref(answer).map_err(|_| unexpected(answer))?;
+        Self::of_words(&words)
+    }
+
+    fn of_words(words: &[String]) -> Result<Self> {
         let wrong = || unexpected(&words);
         let number = |index: usize| words.get(index).and_then(|word| word.parse::<u64>().ok());
         let age = Age(number(3).ok_or_else(wrong)?);
@@ -65,7 +72,9 @@ pub(crate) fn state(name: LockName, inspected: Inspected) -> Result<Option<LockS
     let now: u64 = now.parse().map_err(|_| unexpected(&now))?;
     let mut seen: Vec<Holder> = Vec::new();
     if let Some(record) = Record::parse(&value) {
-        seen.extend(record.holder(now));
+        let with_its_key = now.saturating_add(u64::try_from(pttl).unwrap_or(0));
+        let ends = if record.ends == 0 { with_its_key } else { record.ends };
+        seen.extend(Record { ends, ..record }.holder(now));
     } else if !value.is_empty() && value != "tg1 many" {
         // Another client's, which says nothing of itself.
         let expires_in = u64::try_from(pttl).ok().map(Duration::from_millis);
@@ -79,7 +88,7 @@ pub(crate) fn state(name: LockName, inspected: Inspected) -> Result<Option<LockS
     Ok(Some(state).filter(|state| !(state.holders.is_empty() && state.waiters.is_empty())))
 }
 
-/// A record as scripts write it: `tg1 OWNER KIND LIMIT TOKEN ENDS TTL SENT CHANNEL DETAILS`.
+/// A record as scripts write it: `tg1 OWNER KIND TOKEN ENDS TTL SENT CHANNEL DETAILS`.
 struct Record<'a> {
     mode: Mode,
     token: Option<Token>,
@@ -89,13 +98,15 @@ struct Record<'a> {
 
 impl<'a> Record<'a> {
     fn parse(text: &'a str) -> Option<Self> {
-        let words: [&str; 10] = text.splitn(10, ' ').collect::<Vec<_>>().try_into().ok()?;
-        let [version, _owner, kind, limit, token, ends, _ttl, _sent, _channel, details] = words;
+        // The version and the owner are kept apart by a mark.
+        let (version, rest) = text.split_at_checked(4)?;
+        let words: [&str; 8] = rest.splitn(8, ' ').collect::<Vec<_>>().try_into().ok()?;
+        let [_owner, kind, token, ends, _ttl, _sent, _channel, details] = words;
         let mode = match kind {
-            _ if version != "tg1" => return None,
+            _ if !version.starts_with("tg1") => return None,
             "x" => Mode::Exclusive,
             "s" => Mode::Shared,
-            _ => Mode::permit(limit.parse().ok()?)?,
+            _ => Mode::permit(kind.strip_prefix('p')?.parse().ok()?)?,
         };
         let token = token.parse().ok().and_then(|token| Token::new(token).ok());
         Some(Self { mode, token, ends: ends.parse().ok()?, details })

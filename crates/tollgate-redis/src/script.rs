@@ -1,8 +1,57 @@
-//! The scripts, loaded once by their hashes.
+//! The scripts, and requests that run them by their hashes.
 
 use std::sync::LazyLock;
 
-use redis::Script;
+use redis::{Arg, Cmd, ToRedisArgs};
+
+/// A script as Redis knows it.
+pub(crate) struct Script {
+    text: &'static str,
+    hash: String,
+}
+
+impl Script {
+    fn new(text: &'static str) -> Self {
+        Self { text, hash: redis::Script::new(text).get_hash().to_owned() }
+    }
+}
+
+/// A script with the lock it is to act on and its arguments.
+pub(crate) struct Request {
+    script: &'static Script,
+    command: Cmd,
+}
+
+impl Request {
+    /// Runs `script` on the lock whose key is `key`.
+    pub(crate) fn new(script: &'static Script, key: &str) -> Self {
+        let mut command = Cmd::with_capacity(9, 320);
+        command.arg("EVALSHA").arg(script.hash.as_str()).arg("1").arg(key);
+        Self { script, command }
+    }
+
+    pub(crate) fn arg(mut self, argument: impl ToRedisArgs) -> Self {
+        self.command.arg(argument);
+        self
+    }
+
+    /// By the script's hash: short, but Redis may not know it.
+    pub(crate) fn by_hash(&self) -> &Cmd {
+        &self.command
+    }
+
+    /// With the script itself, which Redis remembers.
+    pub(crate) fn with_text(&self) -> Cmd {
+        let mut command = Cmd::new();
+        command.arg("EVAL").arg(self.script.text);
+        for argument in self.command.args_iter().skip(2) {
+            if let Arg::Simple(bytes) = argument {
+                command.arg(bytes);
+            }
+        }
+        command
+    }
+}
 
 /// Scripts made of files; what is in brackets stands before what all have in common.
 macro_rules! scripts {
@@ -19,7 +68,9 @@ macro_rules! scripts {
 
 scripts! {
     /// Takes the lock, or a place in its queue.
-    ACQUIRE = ["acquire_free.lua"] "acquire.lua",
+    ACQUIRE = "acquire.lua",
+    /// Draws another token for a holder.
+    REDRAW = "redraw.lua",
     /// Makes sure that nothing of a claim is left.
     WITHDRAW = "withdraw.lua",
     /// Renews a grant.
@@ -36,12 +87,12 @@ scripts! {
 
 /// By which hash Redis is asked for a script, for those who watch what is sent.
 pub fn hash_of(name: &str) -> Option<&'static str> {
-    let script: &'static LazyLock<Script> = match name {
+    let script: &'static Script = match name {
         "acquire" => &ACQUIRE,
         "withdraw" => &WITHDRAW,
         "extend" => &EXTEND,
         "release" => &RELEASE,
         _ => return None,
     };
-    Some(script.get_hash())
+    Some(&script.hash)
 }

@@ -1,4 +1,4 @@
-//! Redis under the suite every backend must pass: as it is, and with every wake-up discarded.
+//! Redis under the suite every backend must pass: as it is, with every wake-up discarded, and with a disk.
 
 use std::sync::{Arc, Mutex};
 
@@ -50,7 +50,7 @@ impl Subject for Redis {
         clock: Arc<dyn Clock>,
     ) -> BoxFuture<'a, Result<Arc<dyn Backend>>> {
         Box::pin(async move {
-            let config = RedisConfig::new(format!("redis://{address}/"));
+            let config = RedisConfig::from_url(&format!("redis://{address}/"))?;
             Ok(Arc::new(RedisBackend::connect(config, clock).await?) as Arc<dyn Backend>)
         })
     }
@@ -62,22 +62,31 @@ impl Subject for Redis {
     }
 }
 
-/// Whether a request runs the script of `operation`.
+/// Whether a request is one of `operation`: its script, or the plain command that takes a free lock.
 fn asks_for(operation: Operation, frame: &[u8]) -> bool {
     let (script, end): (_, &[u8]) = match operation {
+        Operation::TryAcquire | Operation::Acquire if takes(frame) => return true,
         Operation::TryAcquire => ("acquire", b"$1\r\n0\r\n"),
         Operation::Acquire => ("acquire", b"$1\r\n1\r\n"),
         Operation::Withdraw => ("withdraw", b""),
         Operation::Extend => ("extend", b""),
         Operation::Release => ("release", b""),
     };
-    let hash = hash_of(script).expect("a script of ours").as_bytes();
-    frame.windows(hash.len()).any(|bytes| bytes == hash) && frame.ends_with(end)
+    contains(frame, hash_of(script).expect("a script of ours").as_bytes()) && frame.ends_with(end)
+}
+
+fn takes(frame: &[u8]) -> bool {
+    contains(frame, b"\r\nSET\r\n") && contains(frame, b"\r\ntg1 ")
+}
+
+fn contains(frame: &[u8], part: &[u8]) -> bool {
+    frame.windows(part.len()).any(|bytes| bytes == part)
 }
 
 fn main() {
     conformance::main(vec![
         Redis::subject("redis", Config::redis(), false),
         Redis::subject("redis+quiet", Config::redis(), true),
+        Redis::subject("redis+aof", Config::durable_redis(), false),
     ])
 }

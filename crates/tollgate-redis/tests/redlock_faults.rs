@@ -1,13 +1,13 @@
 //! Redlock on nodes that are killed, stopped, emptied, restarted and put on another clock.
 #![allow(clippy::unwrap_used)]
 
-mod support;
+mod redlock_support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use support::{MAX_TTL, Nodes, PATIENCE, clock, eventually};
+use redlock_support::{MAX_TTL, Nodes, PATIENCE, clock, eventually};
 use tollgate_core::{ErrorKind, LockName, Locks, Mode, Release, Token};
 use tollgate_testkit::engines::{Config, Data};
 use tollgate_testkit::history::History;

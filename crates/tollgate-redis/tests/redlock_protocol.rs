@@ -1,11 +1,11 @@
 //! Redlock's own promises on nodes that are well, but do not agree.
 #![allow(clippy::unwrap_used)]
 
-mod support;
+mod redlock_support;
 
 use std::time::Duration;
 
-use support::{MAX_TTL, Nodes, clock, eventually};
+use redlock_support::{MAX_TTL, Nodes, clock, eventually};
 use tollgate_core::{Attempt, Backend, Claim, ErrorKind, LockName, Mode, Release, Revocation, Token};
 use tollgate_redis::{RedlockBackend, RedlockConfig};
 use tollgate_testkit::engines::Config;
@@ -121,7 +121,7 @@ async fn a_lock_that_a_majority_lost_is_lost() {
     for node in [0, 2] {
         let _: u64 = nodes.raw(node, &["DEL", "lock:a"]).await;
     }
-    let lost = tokio::time::timeout(support::PATIENCE, guard.lost()).await;
+    let lost = tokio::time::timeout(redlock_support::PATIENCE, guard.lost()).await;
     assert!(lost.is_ok(), "nobody was told");
     assert_eq!(guard.release().await.unwrap(), Release::AlreadyLost);
 }
@@ -152,7 +152,7 @@ async fn an_operator_breaks_a_lock_on_all_nodes() {
     assert_eq!(operator.revoke(&name("a"), wrong).await.unwrap(), Revocation::NotHeld);
     assert_eq!(operator.revoke(&name("a"), guard.token()).await.unwrap(), Revocation::Revoked);
     assert!(operator.inspect(&name("a")).await.unwrap().is_none());
-    assert!(tokio::time::timeout(support::PATIENCE, guard.lost()).await.is_ok());
+    assert!(tokio::time::timeout(redlock_support::PATIENCE, guard.lost()).await.is_ok());
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! Owner ids: the secret that says whose grant it is.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::str::FromStr;
 
@@ -25,12 +26,39 @@ pub struct OwnerId(u128);
 #[error("an owner id is 32 lower-case hexadecimal digits")]
 pub struct InvalidOwnerId;
 
+thread_local! {
+    static POOL: RefCell<Pool> = const { RefCell::new(Pool { bytes: [0; 512], used: 512, process: 0 }) };
+}
+
+/// Random bytes ahead of their use: to ask the system for each id would cost as much as the rest of a claim.
+struct Pool {
+    bytes: [u8; 512],
+    used: usize,
+    /// Whose bytes they are: a forked child must not use its parent's.
+    process: u32,
+}
+
+impl Pool {
+    fn draw(&mut self) -> [u8; 16] {
+        let process = std::process::id();
+        if self.used == self.bytes.len() || self.process != process {
+            getrandom::fill(&mut self.bytes)
+                .expect("the operating system's random numbers do not fail once it is up");
+            (self.used, self.process) = (0, process);
+        }
+        let drawn = &mut self.bytes[self.used..self.used + 16];
+        self.used += 16;
+        let id = <[u8; 16]>::try_from(&*drawn).expect("it is sixteen bytes");
+        // It is a secret: nothing of it stays here.
+        drawn.fill(0);
+        id
+    }
+}
+
 impl OwnerId {
     /// A fresh one from the operating system's randomness.
     pub fn random() -> Self {
-        let mut bytes = [0; 16];
-        getrandom::fill(&mut bytes).expect("the operating system's random numbers do not fail once it is up");
-        Self(u128::from_ne_bytes(bytes))
+        POOL.with_borrow_mut(|pool| Self(u128::from_ne_bytes(pool.draw())))
     }
 
     /// The id as a number, for engines and tests.
@@ -45,7 +73,9 @@ impl OwnerId {
 
     /// The 32 hexadecimal digits an engine stores. Do not print them.
     pub fn to_hex(self) -> String {
-        format!("{:032x}", self.0)
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let digits = (0..32).rev().map(|place| DIGITS[(self.0 >> (4 * place)) as usize & 15]);
+        digits.map(char::from).collect()
     }
 }
 

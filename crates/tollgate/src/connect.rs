@@ -14,6 +14,9 @@ use crate::url::Url;
 ///   `~/.local/state/tollgate`. The folder is taken as it is written, nothing is decoded.
 /// - `memory:` and `memory:NAME`: this process's own engines.
 /// - `redis://USER:PASSWORD@HOST:PORT/DB`: one Redis. `?prefix=` is what its keys start with, `lock:` unless said.
+///   `rediss://` encrypts; `?ca=FILE` names who signed its certificate, `?cert=FILE&key=FILE` are ours.
+/// - `redis-sentinel://HOST,HOST/SERVICE/DB`: whichever Redis the sentinels call the primary.
+/// - `redis-cluster://HOST,HOST`: a cluster, of which a few servers are named.
 /// - `redlock://HOST:PORT,HOST:PORT,HOST:PORT/DB`: a majority of independent Redises. `?max_ttl=5m` is the longest ttl that
 ///   any client uses, and the same for all. On their first start [`redlock_init`](crate::redlock_init) says that they are new.
 ///
@@ -82,7 +85,7 @@ async fn backend(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
             Ok(Arc::new(tollgate_embedded::MemoryBackend::named(url.rest)?))
         }
         #[cfg(feature = "redis")]
-        "redis" => redis(url).await,
+        scheme if crate::redis::SCHEMES.contains(&scheme) => redis(url).await,
         #[cfg(feature = "redis")]
         "redlock" | "redlocks" => redlock(url).await,
         scheme => Err(Error::invalid(format!(
@@ -91,6 +94,8 @@ async fn backend(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
                 ("file:DIR", cfg!(feature = "file")),
                 ("memory:", cfg!(feature = "memory")),
                 ("redis://HOST", cfg!(feature = "redis")),
+                ("redis-sentinel://HOST/SERVICE", cfg!(feature = "redis")),
+                ("redis-cluster://HOST", cfg!(feature = "redis")),
                 ("redlock://HOST,HOST,HOST", cfg!(feature = "redis")),
             ]
             .into_iter()
@@ -103,15 +108,9 @@ async fn backend(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
 
 #[cfg(feature = "redis")]
 async fn redis(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
-    use tollgate_redis::{RedisBackend, RedisConfig};
-
-    url.check_params(&["prefix"])?;
-    let mut config = RedisConfig::new(format!("redis:{}", url.rest));
-    if let Some(prefix) = url.param("prefix") {
-        config.prefix = prefix.to_owned();
-    }
+    let config = crate::redis::config(url)?;
     let clock = Arc::new(BootClock::new(Keeper::global()?));
-    Ok(Arc::new(RedisBackend::connect(config, clock).await?))
+    Ok(Arc::new(tollgate_redis::RedisBackend::connect(config, clock).await?))
 }
 
 #[cfg(feature = "redis")]

@@ -33,6 +33,8 @@ pub mod blocking;
 mod connect;
 mod doctor;
 #[cfg(feature = "redis")]
+mod redis;
+#[cfg(feature = "redis")]
 mod redlock;
 mod url;
 

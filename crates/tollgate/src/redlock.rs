@@ -1,15 +1,20 @@
 //! `redlock://` URLs: several hosts, and what they have in common.
 
+use std::path::PathBuf;
+
 use tollgate_core::{Error, Result, parse_duration};
-use tollgate_redis::{Initialized, RedlockConfig};
+use tollgate_redis::{Initialized, RedlockConfig, TlsFiles};
 
 use crate::url::Url;
 
 /// What a `redlock://` or `redlocks://` URL says: `redlock://USER:PASSWORD@HOST:PORT,HOST:PORT,HOST:PORT/DB`. A user and
 /// password before the first host are for all that have none of their own.
 pub(crate) fn config(url: &Url<'_>) -> Result<RedlockConfig> {
-    url.check_params(&["prefix", "max_ttl"])?;
-    let scheme = if url.scheme == "redlocks" { "rediss" } else { "redis" };
+    let (scheme, params): (_, &[&str]) = match url.scheme {
+        "redlocks" => ("rediss", &["prefix", "max_ttl", "ca", "cert", "key"]),
+        _ => ("redis", &["prefix", "max_ttl"]),
+    };
+    url.check_params(params)?;
     let wrong =
         || Error::invalid("a URL of Redlock names its nodes: redlock://HOST:PORT,HOST:PORT,HOST:PORT/DB");
     let rest = url.rest.strip_prefix("//").ok_or_else(wrong)?;
@@ -30,6 +35,8 @@ pub(crate) fn config(url: &Url<'_>) -> Result<RedlockConfig> {
         urls.push(format!("{scheme}://{credentials}{host}/{database}"));
     }
     let mut config = RedlockConfig::new(urls);
+    let file = |key| url.param(key).map(PathBuf::from);
+    config.tls = TlsFiles { ca: file("ca"), cert: file("cert"), key: file("key") };
     if let Some(prefix) = url.param("prefix") {
         config.prefix = prefix.to_owned();
     }

@@ -42,7 +42,7 @@ impl RedlockBackend {
     /// Connects, so that what is wrong is told at once. A majority is enough; whether it votes is found out by the
     /// first lock.
     pub async fn connect(config: RedlockConfig, clock: Arc<dyn Clock>) -> Result<Self> {
-        let nodes = config.checked()?.into_iter().map(Node::new).collect::<Result<Vec<_>>>()?;
+        let nodes = config.checked()?.into_iter().map(Node::new).collect();
         let lanes = Lanes::new(nodes, config.max_ttl);
         lanes.links().await?;
         lanes.check_config()?;

@@ -3,14 +3,18 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use redis::{ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 use tollgate_core::{Error, ErrorKind, Result};
+
+use crate::config::{RedisConfig, Servers, TlsFiles};
+use crate::endpoint::Endpoint;
 
 /// Which Redises, and which part of them.
 #[derive(Debug, Clone)]
 pub struct RedlockConfig {
-    /// One for each node, as the driver reads it: `redis://USER:PASSWORD@HOST:PORT/DB`.
+    /// One for each node: `redis://USER:PASSWORD@HOST:PORT/DB`, or `rediss://…` encrypted.
     pub nodes: Vec<String>,
+    /// Files for those that are encrypted.
+    pub tls: TlsFiles,
     /// What the keys of locks start with.
     pub prefix: String,
     /// The longest ttl that any client of these nodes uses. A node that restarted does not vote for so long.
@@ -23,11 +27,11 @@ impl RedlockConfig {
 
     /// The Redises at `nodes`, with the prefix that other clients use too.
     pub fn new(nodes: Vec<String>) -> Self {
-        Self { nodes, prefix: "lock:".to_owned(), max_ttl: Self::DEFAULT_MAX_TTL }
+        Self { nodes, tls: TlsFiles::default(), prefix: "lock:".to_owned(), max_ttl: Self::DEFAULT_MAX_TTL }
     }
 
     /// Refuses what cannot be a majority, and takes the URLs apart.
-    pub(crate) fn checked(&self) -> Result<Vec<ConnectionInfo>> {
+    pub(crate) fn checked(&self) -> Result<Vec<Endpoint>> {
         let count = self.nodes.len();
         if count < 3 {
             return Err(config(format!(
@@ -53,34 +57,35 @@ impl RedlockConfig {
                 self.max_ttl
             )));
         }
-        let infos: Vec<ConnectionInfo> =
-            self.nodes.iter().map(|url| connection(url)).collect::<Result<_>>()?;
+        let nodes = self.nodes.iter().map(|url| self.endpoint(url)).collect::<Result<Vec<_>>>()?;
         let mut seen = HashSet::new();
-        for info in &infos {
-            let address = info.addr().to_string().to_lowercase();
+        for node in &nodes {
+            let address = node.address().to_lowercase();
             if !seen.insert(address.clone()) {
                 return Err(config(format!(
                     "{address} is named twice; every node of a majority is a Redis of its own"
                 )));
             }
         }
-        Ok(infos)
+        Ok(nodes)
+    }
+
+    fn endpoint(&self, url: &str) -> Result<Endpoint> {
+        let mut node = RedisConfig::from_url(url)?;
+        if let Some(files) = &mut node.tls {
+            *files = self.tls.clone();
+        }
+        match &node.servers {
+            Servers::One(host) => Ok(Endpoint::new(host.clone(), node.speech()?)),
+            _ => Err(config(
+                "a node of Redlock is one Redis, not a cluster, and not behind sentinels".to_owned(),
+            )),
+        }
     }
 }
 
 fn config(message: String) -> Error {
     Error::new(ErrorKind::Config, message)
-}
-
-fn connection(url: &str) -> Result<ConnectionInfo> {
-    // The URL may have a password in it: only the driver's reason is told.
-    let info = url.into_connection_info().map_err(|error| {
-        Error::invalid("a node's address is no URL of a Redis; write redlock://HOST:PORT,HOST:PORT,HOST:PORT")
-            .caused_by(error)
-    })?;
-    let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-    let tcp = info.tcp_settings().clone().set_nodelay(true);
-    Ok(info.set_redis_settings(settings).set_tcp_settings(tcp))
 }
 
 #[cfg(test)]
@@ -89,7 +94,7 @@ mod tests {
 
     fn refused(nodes: &[&str]) -> String {
         let config = RedlockConfig::new(nodes.iter().map(|host| format!("redis://{host}")).collect());
-        let error = config.checked().unwrap_err();
+        let error = config.checked().err().expect("it is refused");
         assert_eq!(error.kind(), ErrorKind::Config);
         error.to_string()
     }
@@ -106,7 +111,7 @@ mod tests {
     #[test]
     fn a_password_is_never_told() {
         let nodes = ["a", "b", "u:secret@[bad"].map(|host| format!("redis://{host}"));
-        let error = RedlockConfig::new(nodes.to_vec()).checked().unwrap_err();
+        let error = RedlockConfig::new(nodes.to_vec()).checked().err().expect("it is refused");
         assert!(!format!("{error:?}").contains("secret"), "{error:?}");
     }
 }

@@ -23,7 +23,7 @@ pub enum Initialized {
 /// `Unavailable` if a node cannot be reached, and `Config` if some of the nodes have been voters before: those that
 /// are not may have forgotten locks that are still held, and come back by themselves.
 pub async fn init(config: &RedlockConfig) -> Result<Initialized> {
-    let nodes = config.checked()?.into_iter().map(Node::new).collect::<Result<Vec<_>>>()?;
+    let nodes = config.checked()?.into_iter().map(Node::new).collect();
     let lanes = Lanes::new(nodes, config.max_ttl);
     let standings = survey(&lanes).await;
     let failed: Vec<usize> = (0..standings.len()).filter(|node| standings[*node].is_err()).collect();

@@ -189,7 +189,7 @@ impl Lanes {
     /// Connects to a node in the place of an older connection.
     async fn open(&self, node: usize, before: Option<&Link>) -> Result<Link, Trouble> {
         let at = &self.nodes[node];
-        let (link, member) = Link::open(&at.client).await?;
+        let (link, member) = Link::open(&at.endpoint).await?;
         if let Some(before) = before {
             cut(before, &link).await?;
         }

@@ -6,9 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, FromRedisValue, PushInfo, PushKind, RedisError, Value};
+use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, RedisError, Value};
 use tollgate_core::Moment;
 
+use crate::endpoint::Endpoint;
+use crate::link::Tap;
+use crate::links::dial;
+use crate::pulse::Pulse;
 use crate::redlock::script::{self, RECORD, member_of};
 use crate::redlock::trouble::Trouble;
 use crate::redlock::voter::Member;
@@ -29,8 +33,8 @@ pub(crate) struct Link {
     pub(crate) member: String,
     /// How long the node had run, at least, when this was opened, and when that was.
     uptime: (Duration, Instant),
-    /// It was closed from either side.
-    closed: Arc<AtomicBool>,
+    pulse: Arc<Pulse>,
+    tap: Tap,
     /// Since when nobody has waited for an answer long enough to get one; 0 while answers come.
     unheard_since: AtomicU64,
     checked: AtomicBool,
@@ -38,23 +42,10 @@ pub(crate) struct Link {
 
 impl Link {
     /// Connects, learns who the node is, and teaches it the scripts.
-    pub(crate) async fn open(client: &Client) -> Result<(Self, Option<Member>), Trouble> {
-        let closed = Arc::new(AtomicBool::new(false));
-        let closes = closed.clone();
-        let listen = move |push: PushInfo| -> Result<(), ()> {
-            if push.kind == PushKind::Disconnection {
-                closes.store(true, Ordering::Release);
-            }
-            Ok(())
-        };
+    pub(crate) async fn open(endpoint: &Endpoint) -> Result<(Self, Option<Member>), Trouble> {
         // The patience is ours, around all nodes' answers together.
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(PATIENCE))
-            .set_response_timeout(None)
-            .set_pipeline_buffer_size(QUEUE)
-            .set_push_sender(listen);
-        let connected = client.get_multiplexed_async_connection_with_config(&config).await;
-        let mut connection = connected.map_err(Trouble::connecting)?;
+        let config = AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(QUEUE);
+        let (mut connection, pulse, tap) = dial(endpoint, config, Arc::default()).await?;
         let mut greeting = redis::pipe();
         greeting.cmd("CLIENT").arg("ID").cmd("INFO").arg("server").cmd("GET").arg(RECORD);
         for lua in script::ALL {
@@ -76,7 +67,8 @@ impl Link {
             run_id: run_id.to_owned(),
             member: member_of(run_id),
             uptime: (Duration::from_secs(seconds.saturating_sub(1)), Instant::now()),
-            closed,
+            pulse,
+            tap,
             unheard_since: AtomicU64::new(0),
             checked: AtomicBool::new(false),
         };
@@ -84,12 +76,13 @@ impl Link {
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        !self.closed.load(Ordering::Acquire)
+        !self.tap.closed.load(Ordering::Acquire) && !self.tap.driver.is_finished()
     }
 
     /// Nobody uses it again.
     pub(crate) fn close(&self) {
-        self.closed.store(true, Ordering::Release);
+        self.tap.closed.store(true, Ordering::Release);
+        self.tap.driver.abort();
     }
 
     /// How long the node has run by now, at least.
@@ -100,6 +93,7 @@ impl Link {
     /// Asks for something.
     pub(crate) async fn ask(&self, request: Cmd) -> Result<Value, Trouble> {
         let mut connection = self.connection.clone();
+        let _under_way = self.pulse.begin();
         let answer = connection.send_packed_command(&request).await.and_then(Value::extract_error);
         match answer {
             Err(error) if error.code() == Some("NOSCRIPT") => self.teach_and_ask(&request).await,
@@ -109,7 +103,16 @@ impl Link {
 
     /// As [`ask`](Self::ask), within the patience, and read as a `T`.
     pub(crate) async fn query<T: FromRedisValue>(&self, request: Cmd) -> Result<T, Trouble> {
-        let answer = tokio::time::timeout(PATIENCE, self.ask(request)).await;
+        self.query_within(PATIENCE, request).await
+    }
+
+    /// The same, with another patience.
+    pub(crate) async fn query_within<T: FromRedisValue>(
+        &self,
+        patience: Duration,
+        request: Cmd,
+    ) -> Result<T, Trouble> {
+        let answer = tokio::time::timeout(patience, self.ask(request)).await;
         let value = answer.unwrap_or_else(|_| Err(silent()))?;
         redis::from_redis_value(value).map_err(|error| Trouble::asking(error.into()))
     }
@@ -163,6 +166,12 @@ impl Link {
         self.heard();
         self.checked.store(false, Ordering::Release);
         Ok(())
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 

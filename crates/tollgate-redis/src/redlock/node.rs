@@ -3,17 +3,16 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use redis::{Client, ConnectionInfo};
-use tollgate_core::{ErrorKind, Result};
+use tollgate_core::ErrorKind;
 
-use crate::error::of_connect;
+use crate::endpoint::Endpoint;
 use crate::redlock::trouble::Trouble;
 
 /// One node. One that failed is set aside: nobody waits for it until somebody in the background has reached it again.
 pub(crate) struct Node {
     /// HOST:PORT, for those who read.
     pub(crate) label: String,
-    pub(crate) client: Client,
+    pub(crate) endpoint: Endpoint,
     aside: AtomicBool,
     /// Why it was of no use the last time.
     last: Mutex<Option<Trouble>>,
@@ -22,11 +21,9 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(crate) fn new(info: ConnectionInfo) -> Result<Self> {
-        let label = info.addr().to_string();
-        let client = Client::open(info).map_err(of_connect)?;
+    pub(crate) fn new(endpoint: Endpoint) -> Self {
         let (last, run_id) = (Mutex::default(), Mutex::default());
-        Ok(Self { label, client, aside: AtomicBool::new(false), last, run_id })
+        Self { label: endpoint.address(), endpoint, aside: AtomicBool::new(false), last, run_id }
     }
 
     pub(crate) fn is_aside(&self) -> bool {

@@ -21,6 +21,9 @@ pub(super) type Unanswered = HashMap<OwnerId, (Moment, Vec<Links>)>;
 /// How long they are remembered at most, beyond the longest ttl.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
+/// How long a withdrawal waits behind the acquire it withdraws before that connection is cut. Nobody waits for it.
+const BEHIND: Duration = Duration::from_secs(5);
+
 impl RedlockBackend {
     pub(super) fn release_request(&self, name: &LockName, owner: &str) -> Question {
         let [lock, _] = self.keys(name);
@@ -158,7 +161,7 @@ async fn withdraw_from(
 ) -> Result<(), crate::redlock::trouble::Trouble> {
     let mut confirmed = false;
     for link in older {
-        if link.is_open() && link.query::<Value>(request.to(&link)).await.is_ok() {
+        if link.is_open() && link.query_within::<Value>(BEHIND, request.to(&link)).await.is_ok() {
             confirmed = true;
             continue;
         }

@@ -3,7 +3,7 @@
 use redis::RedisError;
 use tollgate_core::{Error, ErrorKind};
 
-use crate::error::{of_connect, of_request};
+use crate::error::{of_answer, of_connect};
 
 /// Why a node did not do what it was asked.
 #[derive(Debug, Clone)]
@@ -24,7 +24,12 @@ impl Trouble {
 
     /// A request was not answered, or refused.
     pub(crate) fn asking(error: RedisError) -> Self {
-        Self::from(of_request(error))
+        if error.is_io_error() || error.is_timeout() || error.is_connection_dropped() {
+            let message =
+                format!("the connection was lost before its answer; it may act all the same ({error})");
+            return Self::new(ErrorKind::Indeterminate, message);
+        }
+        Self::from(of_answer(error))
     }
 
     /// Whether the node may have done it, or may still do it.

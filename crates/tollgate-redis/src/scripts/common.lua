@@ -1,21 +1,28 @@
 -- What every script needs: the keys of one lock, its records, and the one rule that decides who is in.
 --
--- KEYS: 1 the lock itself, 2 its token counter, 3 the queue, 4 those in it, 5 shared and permit holders.
+-- KEYS[1] is the lock itself; the others are named after it, so that they are in its slot:
 --
---   lock     an exclusive holder's record, or MANY while there are holders in 5; with a ttl. Anything else is
---            another client's, and is respected.
---   queue    a sorted set: owner by ticket
---   waiters  a hash: owner to record
---   holders  a hash: owner to record
+--   lock      an exclusive holder's record, or MANY while there are others; with a ttl. Anything else is another
+--             client's, and is respected. While somebody waits it stays until the last waiter's ttl, so that
+--             whoever takes free locks without looking further finds none.
+--   :fence    a sorted set with one member, f, whose score is the last token
+--   :queue    a sorted set: owner by ticket
+--   :waiters  a hash: owner to record
+--   :holders  a hash: owner to record, of shared and permit holders
 --
--- A record is "tg1 OWNER KIND LIMIT TOKEN ENDS TTL SENT CHANNEL DETAILS": KIND is x, s or p, ENDS is the server's
--- time in milliseconds, SENT is the client's own and goes back to it unread. Whatever a script writes follows
--- from one reading of the server's clock. Numbers leave as strings: Redis cuts fractions off and Lua rounds.
+-- A record is "tg1 OWNER KIND TOKEN ENDS TTL SENT CHANNEL DETAILS". KIND is x, s or p with its limit; ENDS is the
+-- server's time in milliseconds, or 0: with the ttl of the lock. SENT is the client's own and goes back to it unread.
+-- "tg1+" instead of "tg1 " says that somebody waits, or did: then a release has to look.
+--
+-- Whatever a script writes follows from one reading of the server's clock. Numbers leave as strings: Redis cuts
+-- fractions off and Lua rounds.
 
-local LOCK, FENCE, QUEUE, WAITERS, HOLDERS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local LOCK = KEYS[1]
+local SIDE = '{' .. LOCK .. '}:'
+local FENCE, QUEUE, WAITERS, HOLDERS = SIDE .. 'fence', SIDE .. 'queue', SIDE .. 'waiters', SIDE .. 'holders'
 local MANY = 'tg1 many'
 -- How long an idle lock's counter is remembered; after that the order of tokens rests on the server's clock.
-local REMEMBERED = 7 * 24 * 3600
+local REMEMBERED = '608400'
 
 local clock = redis.call('TIME')
 local micros = clock[1] * 1000000 + clock[2]
@@ -26,40 +33,50 @@ local function number(n)
 end
 
 local function pack(r)
-  return table.concat(
-    { 'tg1', r.owner, r.kind, r.limit, r.token or '-', number(r.ends), r.ttl, r.sent, r.channel, r.details }, ' ')
+  return table.concat({ 'tg1' .. r.mark .. r.owner, r.kind, r.token, number(r.ends), r.ttl, r.rest }, ' ')
 end
 
+-- REST is "SENT CHANNEL DETAILS".
 local function unpack_record(text)
-  local owner, kind, limit, token, ends, ttl, sent, channel, details =
-    string.match(text, '^tg1 (%x+) ([xsp]) (%d+) (%S+) (%d+) (%d+) (%S+) (%S+) (.*)$')
+  local mark, owner, kind, token, ends, ttl, rest =
+    string.match(text, '^tg1([ +])(%x+) (%w+) (%S+) (%d+) (%d+) (.*)$')
   if not owner then
     return nil
   end
-  return { owner = owner, kind = kind, limit = limit, token = token, ends = tonumber(ends), ttl = ttl, sent = sent,
-    channel = channel, details = details }
+  return { mark = mark, owner = owner, kind = kind, token = token, ends = tonumber(ends), ttl = ttl, rest = rest }
 end
 
 -- The next token: larger than every one before, also if the counter was forgotten.
 local function draw()
-  local token = micros
-  local before = redis.call('SET', FENCE, number(token), 'EX', REMEMBERED, 'GET')
-  if before and tonumber(before) >= token then
-    token = tonumber(before) + 1
-    redis.call('SET', FENCE, number(token), 'EX', REMEMBERED)
-  end
-  return number(token)
+  local last = tonumber(redis.call('ZSCORE', FENCE, 'f') or '0')
+  local token = number(math.max(last + 1, micros))
+  redis.call('ZADD', FENCE, token, 'f')
+  redis.call('EXPIRE', FENCE, REMEMBERED)
+  return token
 end
 
--- Shared and permit holders that are alive: how many, of which kind and limit. Clears the others away.
+-- The exclusive holder, if it is ours and lives; otherwise whether somebody else is in.
+local function inside_alone()
+  local value = redis.call('GET', LOCK)
+  if not value or value == MANY then
+    return nil, false
+  end
+  local r = unpack_record(value)
+  if r and r.ends > 0 and r.ends <= now then
+    return nil, false
+  end
+  return r, r == nil
+end
+
+-- Shared and permit holders that are alive: how many, and of which kind. Clears the others away.
 local function crowd()
-  local found = { count = 0 }
+  local found = { count = 0, last = 0 }
   local records = redis.call('HGETALL', HOLDERS)
   for i = 1, #records, 2 do
     local r = unpack_record(records[i + 1])
     if r and r.ends > now then
-      found.count, found.kind, found.limit = found.count + 1, r.kind, r.limit
-      found.last = math.max(found.last or 0, r.ends)
+      found.count, found.kind = found.count + 1, r.kind
+      found.last = math.max(found.last, r.ends)
     else
       redis.call('HDEL', HOLDERS, records[i])
     end
@@ -68,9 +85,9 @@ local function crowd()
 end
 
 -- Whether a claim may join those who are in.
-local function fits(kind, limit)
-  local value = redis.call('GET', LOCK)
-  if value and value ~= MANY then
+local function fits(kind)
+  local r, foreign = inside_alone()
+  if r or foreign then
     return false
   end
   local inside = crowd()
@@ -80,7 +97,13 @@ local function fits(kind, limit)
   if kind ~= inside.kind then
     return false
   end
-  return kind == 's' or (kind == 'p' and limit == inside.limit and inside.count < tonumber(limit))
+  local limit = tonumber(string.match(kind, '^p(%d+)$'))
+  return kind == 's' or (limit ~= nil and inside.count < limit)
+end
+
+-- Writes the lock's own key, for `life` milliseconds and as long as somebody waits.
+local function write_lock(value, life)
+  redis.call('SET', LOCK, value, 'PX', number(math.max(life, redis.call('PTTL', QUEUE))))
 end
 
 -- The lock's own key says MANY for as long as the last of them.
@@ -89,21 +112,28 @@ local function mark_many()
   if inside.count == 0 then
     redis.call('DEL', LOCK, HOLDERS)
   else
-    redis.call('SET', LOCK, MANY, 'PXAT', number(inside.last))
+    write_lock(MANY, inside.last - now)
     redis.call('PEXPIREAT', HOLDERS, number(inside.last))
   end
 end
 
--- Lets r in for `life` milliseconds.
-local function admit(r, life)
-  r.token = draw()
-  r.ends = now + life
+-- Writes down that r is in for `life` milliseconds from now.
+local function write_holder(r, life)
   if r.kind == 'x' then
-    redis.call('SET', LOCK, pack(r), 'PX', number(life))
+    local waited_for = redis.call('EXISTS', QUEUE) == 1
+    r.mark, r.ends = waited_for and '+' or ' ', waited_for and now + life or 0
+    write_lock(pack(r), life)
   else
+    r.mark, r.ends = ' ', now + life
     redis.call('HSET', HOLDERS, r.owner, pack(r))
     mark_many()
   end
+end
+
+-- Lets r, which is not in the queue any more, in for `life` milliseconds.
+local function admit(r, life)
+  r.token = draw()
+  write_holder(r, life)
   return r
 end
 
@@ -116,28 +146,28 @@ end
 -- again is answered the same.
 local function advance()
   while true do
-    local head = redis.call('ZRANGE', QUEUE, 0, 0)[1]
+    local head = redis.call('ZRANGE', QUEUE, '0', '0')[1]
     if not head then
       return
     end
     local r = unpack_record(redis.call('HGET', WAITERS, head) or '')
     if not r or r.ends <= now then
       leave_queue(head)
-    elseif fits(r.kind, r.limit) then
+    elseif fits(r.kind) then
       leave_queue(head)
       -- Not beyond what the waiter has shown to be alive for.
       admit(r, math.min(tonumber(r.ttl), r.ends - now))
-      redis.call('PUBLISH', r.channel, r.owner .. ' ' .. r.token .. ' ' .. r.sent)
+      local sent, channel = string.match(r.rest, '^(%S+) (%S+)')
+      redis.call('PUBLISH', channel, r.owner .. ' ' .. r.token .. ' ' .. sent)
     else
       return
     end
   end
 end
 
--- The record of owner if it is in, and where.
+-- The record of owner if it is in.
 local function holder(owner)
-  local value = redis.call('GET', LOCK)
-  local r = value and unpack_record(value)
+  local r = inside_alone()
   if r and r.owner == owner then
     return r
   end
@@ -149,6 +179,11 @@ local function holder(owner)
   return nil
 end
 
+-- What a holder is answered.
+local function granted(r)
+  return { 'granted', r.token, string.match(r.rest, '^(%S+)'), number(micros) }
+end
+
 -- Ends the grant of r.
 local function expel(r)
   if r.kind == 'x' then
@@ -158,4 +193,20 @@ local function expel(r)
     mark_many()
   end
   advance()
+end
+
+-- Nobody waits any more: the lock's own key need not outlast its holders.
+local function unless_waited_for()
+  if redis.call('EXISTS', QUEUE) == 1 then
+    return
+  end
+  local value = redis.call('GET', LOCK)
+  local r = inside_alone()
+  if r and r.mark == '+' then
+    write_holder(r, r.ends - now)
+  elseif value == MANY then
+    mark_many()
+  elseif value and not r and unpack_record(value) then
+    redis.call('DEL', LOCK)
+  end
 end

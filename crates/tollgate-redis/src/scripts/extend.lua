@@ -6,14 +6,8 @@ local r = holder(ARGV[1])
 if not r then
   return 0
 end
-r.ends = now + tonumber(ARGV[2])
 if ARGV[3] then
-  r.details = ARGV[3]
+  r.rest = string.match(r.rest, '^(%S+ %S+ )') .. ARGV[3]
 end
-if r.kind == 'x' then
-  redis.call('SET', LOCK, pack(r), 'PX', ARGV[2])
-else
-  redis.call('HSET', HOLDERS, r.owner, pack(r))
-  mark_many()
-end
+write_holder(r, tonumber(ARGV[2]))
 return 1

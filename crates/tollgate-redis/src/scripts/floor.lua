@@ -2,8 +2,6 @@
 --
 -- ARGV: 1 the number
 
-local before = tonumber(redis.call('GET', FENCE) or '0')
-if before < tonumber(ARGV[1]) then
-  redis.call('SET', FENCE, ARGV[1], 'EX', REMEMBERED)
-end
+redis.call('ZADD', FENCE, 'GT', ARGV[1], 'f')
+redis.call('EXPIRE', FENCE, REMEMBERED)
 return 1

@@ -2,8 +2,7 @@
 --
 -- ARGV: 1 token. Answers 1, or 0 if nobody holds the lock with it.
 
-local value = redis.call('GET', LOCK)
-local r = value and unpack_record(value)
+local r = inside_alone()
 if not (r and r.token == ARGV[1]) then
   r = nil
   local records = redis.call('HGETALL', HOLDERS)

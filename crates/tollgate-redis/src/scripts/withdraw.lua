@@ -2,12 +2,13 @@
 --
 -- ARGV: 1 owner
 
-if not leave_queue(ARGV[1]) then
+if leave_queue(ARGV[1]) then
+  advance()
+  unless_waited_for()
+else
   local r = holder(ARGV[1])
   if r then
     expel(r)
   end
-else
-  advance()
 end
 return 1

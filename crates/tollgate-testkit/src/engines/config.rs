@@ -5,6 +5,8 @@
 pub enum Kind {
     /// Redis 7.
     Redis,
+    /// A sentinel of Redis 7.
+    Sentinel,
     /// etcd 3.4, with elections in a fraction of a second.
     Etcd,
     /// ZooKeeper 3.8, with ticks of 200 ms.
@@ -40,6 +42,11 @@ impl Config {
         durable.argument("--appendonly").argument("yes").argument("--appendfsync").argument("always")
     }
 
+    /// A sentinel. What it watches is said by lines of its configuration.
+    pub fn sentinel() -> Self {
+        Self::new(Kind::Sentinel)
+    }
+
     /// An etcd of one node.
     pub fn etcd() -> Self {
         Self::new(Kind::Etcd)
@@ -71,7 +78,7 @@ impl Config {
         self
     }
 
-    /// One more argument on its command line (for ZooKeeper a line of its configuration).
+    /// One more argument on its command line (for ZooKeeper and a sentinel a line of its configuration).
     pub fn argument(mut self, argument: impl Into<String>) -> Self {
         self.arguments.push(argument.into());
         self

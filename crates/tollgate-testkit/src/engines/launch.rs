@@ -37,7 +37,7 @@ impl Kind {
     /// How many ports a node has.
     pub(super) fn ports(self) -> usize {
         match self {
-            Self::Redis | Self::Postgres | Self::MariaDb => 1,
+            Self::Redis | Self::Sentinel | Self::Postgres | Self::MariaDb => 1,
             Self::Etcd => 2,
             Self::ZooKeeper => 3,
         }
@@ -73,6 +73,7 @@ pub(super) fn prepare(config: &Config, place: &Place) -> Result<(), Trouble> {
     }
     match config.kind {
         Kind::Redis | Kind::Etcd => Ok(()),
+        Kind::Sentinel => Ok(fs::write(place.folder.join("sentinel.conf"), sentinel_conf(config, place))?),
         Kind::ZooKeeper => {
             fs::write(data.join("myid"), place.number.to_string())?;
             Ok(fs::write(place.folder.join("zoo.cfg"), zoo_cfg(config, place))?)
@@ -98,6 +99,11 @@ pub(super) fn command(config: &Config, place: &Place) -> Result<Command, Trouble
         Kind::Redis => {
             let mut command = program("redis-server", "redis-server")?;
             command.args(["--port", &port, "--bind", "127.0.0.1", "--dir"]).arg(&data);
+            command
+        }
+        Kind::Sentinel => {
+            let mut command = program("redis-server", "redis-server")?;
+            command.args(["sentinel.conf", "--sentinel"]);
             command
         }
         Kind::Etcd => {
@@ -138,12 +144,17 @@ pub(super) fn command(config: &Config, place: &Place) -> Result<Command, Trouble
             command
         }
     };
-    if config.kind != Kind::ZooKeeper {
+    if !matches!(config.kind, Kind::ZooKeeper | Kind::Sentinel) {
         command.args(&config.arguments);
     }
     let mut command = Owner::of(config.kind)?.become_it(command);
     settle(&mut command, place);
     Ok(command)
+}
+
+fn sentinel_conf(config: &Config, place: &Place) -> String {
+    let own = format!("port {}\nbind 127.0.0.1\ndir {}\n", place.port(), place.data().display());
+    own + &config.arguments.join("\n") + "\n"
 }
 
 fn zoo_cfg(config: &Config, place: &Place) -> String {

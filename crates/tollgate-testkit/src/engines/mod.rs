@@ -26,13 +26,17 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use clock::Clock;
+pub use config::{Config, Kind};
 use home::Home;
 use launch::Place;
-use port::Port;
-
-pub use config::{Config, Kind};
 pub use node::{Data, Node};
+pub use port::Port;
 pub use trouble::Trouble;
+
+/// One more port for an engine that has several. It stays the test's own as long as this lives.
+pub fn spare_port() -> Port {
+    Port::reserve()
+}
 
 /// A running engine: a node, or several. Dropping it kills them and removes their folder.
 pub struct Engine {

@@ -13,7 +13,7 @@ const PORTS: Range<u16> = 15_000..32_000;
 
 /// A port of the loopback that no other test takes, in whatever process, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Port {
+pub struct Port {
     number: u16,
     /// Abstract names are unique on the host and go with their process.
     _reserved: UnixListener,
@@ -34,11 +34,13 @@ impl Port {
         }
     }
 
-    pub(super) fn number(&self) -> u16 {
+    /// Its number.
+    pub fn number(&self) -> u16 {
         self.number
     }
 
-    pub(super) fn address(&self) -> SocketAddr {
+    /// Where it is.
+    pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.number).into()
     }
 }

@@ -12,7 +12,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Whether the engine at `address` serves clients now: listening is not enough.
 pub(super) fn answers(kind: Kind, address: SocketAddr) -> bool {
     let asked = match kind {
-        Kind::Redis => ask(address, b"PING\r\n", |reply| reply.starts_with(b"+PONG\r\n")),
+        Kind::Redis | Kind::Sentinel => ask(address, b"PING\r\n", |reply| reply.starts_with(b"+PONG\r\n")),
         Kind::Etcd => {
             ask(address, b"GET /health HTTP/1.0\r\n\r\n", |reply| contains(reply, b"\"health\":\"true\""))
         }

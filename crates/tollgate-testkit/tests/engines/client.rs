@@ -10,7 +10,7 @@ use tollgate_testkit::engines::Kind;
 /// Writes `value`, and returns when the engine has it.
 pub(crate) fn put(kind: Kind, address: SocketAddr, value: &str) {
     let found = match kind {
-        Kind::Redis => ask(redis(address).args(["SET", "key", value])),
+        Kind::Redis | Kind::Sentinel => ask(redis(address).args(["SET", "key", value])),
         Kind::Etcd => ask(etcd(address).args(["put", "key", value])),
         Kind::ZooKeeper => ZooKeeper::connect(address).create(value),
         Kind::Postgres | Kind::MariaDb => {
@@ -25,7 +25,7 @@ pub(crate) fn put(kind: Kind, address: SocketAddr, value: &str) {
 /// Reads it back; `None` if there is none.
 pub(crate) fn get(kind: Kind, address: SocketAddr) -> Option<String> {
     let found = match kind {
-        Kind::Redis => ask(redis(address).args(["GET", "key"])),
+        Kind::Redis | Kind::Sentinel => ask(redis(address).args(["GET", "key"])),
         Kind::Etcd => ask(etcd(address).args(["get", "key", "--print-value-only"])),
         Kind::ZooKeeper => ZooKeeper::connect(address).get(),
         Kind::Postgres | Kind::MariaDb => ask(&mut sql(kind, address, "SELECT value FROM the_values")),

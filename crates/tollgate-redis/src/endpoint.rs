@@ -1,0 +1,164 @@
+//! Where a server is, and how it is spoken to.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{RedisConnectionInfo, RedisError};
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tollgate_core::{Error, ErrorKind, Result};
+
+use crate::error::{of_connect, too_old};
+use crate::sentinel::Sentinel;
+use crate::stream::Carrier;
+
+/// How long a server may take to answer a TLS greeting: less than to connect.
+const TO_SECURE: Duration = Duration::from_secs(3);
+
+/// A host and a port.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Host {
+    /// A name or an address, without brackets.
+    pub name: String,
+    /// Its port.
+    pub port: u16,
+}
+
+impl std::fmt::Display for Host {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.name.contains(':') {
+            write!(f, "[{}]:{}", self.name, self.port)
+        } else {
+            write!(f, "{}:{}", self.name, self.port)
+        }
+    }
+}
+
+/// One server, as it is reached.
+#[derive(Clone)]
+pub(crate) struct Endpoint {
+    host: Host,
+    speech: Speech,
+}
+
+/// How servers are spoken to: who we are, and whether it is encrypted.
+#[derive(Clone)]
+pub(crate) struct Speech {
+    pub(crate) login: RedisConnectionInfo,
+    pub(crate) tls: Option<Arc<rustls::ClientConfig>>,
+}
+
+/// Which server it is at the moment.
+pub(crate) enum Target {
+    /// Always the same.
+    Fixed(Endpoint),
+    /// Whichever is the primary now.
+    Primary(Sentinel),
+}
+
+impl Target {
+    pub(crate) async fn endpoint(&self) -> Result<Endpoint> {
+        match self {
+            Self::Fixed(endpoint) => Ok(endpoint.clone()),
+            Self::Primary(sentinel) => sentinel.primary().await,
+        }
+    }
+}
+
+impl Endpoint {
+    pub(crate) fn new(host: Host, speech: Speech) -> Self {
+        Self { host, speech }
+    }
+
+    pub(crate) fn address(&self) -> String {
+        self.host.to_string()
+    }
+
+    pub(crate) fn login(&self) -> &RedisConnectionInfo {
+        &self.speech.login
+    }
+
+    pub(crate) async fn connect(&self) -> Result<Carrier> {
+        let stream = TcpStream::connect((self.host.name.as_str(), self.host.port))
+            .await
+            .and_then(|stream| stream.set_nodelay(true).map(|()| stream))
+            .map_err(|error| self.unreachable(error))?;
+        let Some(tls) = &self.speech.tls else { return Ok(Carrier::Plain(stream)) };
+        let name = ServerName::try_from(self.host.name.clone()).map_err(|error| {
+            Error::invalid(format!("{} is no name that a certificate can have", self.host.name))
+                .caused_by(error)
+        })?;
+        let securing = TlsConnector::from(tls.clone()).connect(name, stream);
+        // A Redis that does not speak TLS waits for the end of what it takes for a command.
+        let secured = tokio::time::timeout(TO_SECURE, securing).await.map_err(|_| {
+            let message = format!(
+                "{} did not answer a TLS greeting within {TO_SECURE:?}; if it does not speak TLS, write redis:// \
+                 instead of rediss://",
+                self.host
+            );
+            Error::new(ErrorKind::Unavailable, message)
+        })?;
+        let secured = secured.map_err(|error| self.insecure(error))?;
+        Ok(Carrier::Encrypted(Box::new(secured)))
+    }
+
+    fn unreachable(&self, error: std::io::Error) -> Error {
+        let message =
+            format!("Redis at {} cannot be reached; is it running, and is the address right?", self.host);
+        Error::new(ErrorKind::Unavailable, message).caused_by(error)
+    }
+
+    fn insecure(&self, error: std::io::Error) -> Error {
+        let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        let (kind, message) = match tls {
+            Some(rustls::Error::InvalidMessage(_)) => (
+                ErrorKind::Config,
+                format!(
+                    "{} does not speak TLS; write redis:// instead of rediss://, or another port",
+                    self.host
+                ),
+            ),
+            Some(rustls::Error::InvalidCertificate(_)) => (
+                ErrorKind::Config,
+                format!("the certificate of {} is not trusted; name who signed it with ?ca=FILE", self.host),
+            ),
+            Some(rustls::Error::AlertReceived(_)) => (
+                ErrorKind::Denied,
+                format!("{} refused our certificate; give one it knows with ?cert=FILE&key=FILE", self.host),
+            ),
+            _ => (
+                ErrorKind::Unavailable,
+                format!(
+                    "no encrypted connection to {} came about; does it speak TLS on this port?",
+                    self.host
+                ),
+            ),
+        };
+        Error::new(kind, message).caused_by(error)
+    }
+
+    /// What went wrong before the first request.
+    pub(crate) fn of_greeting(&self, error: RedisError) -> Error {
+        if self.speech.tls.is_none() && error.is_connection_dropped() {
+            let message = format!(
+                "{} hung up at the first word; if it wants TLS, write rediss:// instead of redis://",
+                self.host
+            );
+            return Error::new(ErrorKind::Unavailable, message).caused_by(error);
+        }
+        if self.speech.tls.is_some() && error.is_io_error() {
+            let message =
+                format!("{} hung up; if it wants a certificate of ours, give ?cert=FILE&key=FILE", self.host);
+            return Error::new(ErrorKind::Denied, message).caused_by(error);
+        }
+        match error.kind() {
+            redis::ErrorKind::Parse | redis::ErrorKind::UnexpectedReturnType => {
+                let message = format!("what answers at {} is no Redis; is the port right?", self.host);
+                Error::new(ErrorKind::Config, message).caused_by(error)
+            }
+            redis::ErrorKind::RESP3NotSupported => too_old("before 6"),
+            _ => of_connect(error),
+        }
+    }
+}

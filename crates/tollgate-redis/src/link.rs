@@ -1,0 +1,170 @@
+//! One open connection.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, ErrorKind as Kind, Pipeline, RedisError, ServerErrorKind, Value};
+use tokio::task::AbortHandle;
+
+use crate::pulse::Pulse;
+use crate::script::Request;
+use crate::server_clock::ServerClock;
+
+/// After how long without anything coming back a connection is asked whether it lives.
+const SILENCE: Duration = Duration::from_secs(1);
+/// How long it may take to answer that.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// How long answers that are already here may take to be read, after this process was stopped.
+const GRACE: Duration = Duration::from_millis(100);
+
+/// An open connection. Clones are the same one; it is closed when the last is dropped.
+#[derive(Clone)]
+pub(crate) struct Link(Arc<Open>);
+
+/// What is known of it.
+struct Open {
+    connection: MultiplexedConnection,
+    identity: Identity,
+    pulse: Arc<Pulse>,
+    tap: Tap,
+    watcher: AbortHandle,
+}
+
+/// Who is on the other side.
+pub(crate) struct Identity {
+    /// Where it is.
+    pub(crate) server: Arc<str>,
+    /// By which the server knows this connection.
+    pub(crate) id: u64,
+    /// Which run of the server it is; `None` if this user may not know.
+    pub(crate) run_id: Option<String>,
+    /// What its clock says.
+    pub(crate) clock: ServerClock,
+}
+
+/// What closes a connection.
+#[derive(Clone)]
+pub(crate) struct Tap {
+    /// It is closed, from either side.
+    pub(crate) closed: Arc<AtomicBool>,
+    /// What reads and writes.
+    pub(crate) driver: AbortHandle,
+}
+
+impl Tap {
+    fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.driver.abort();
+    }
+}
+
+impl Link {
+    /// A connection of the current runtime, whose driver runs.
+    pub(crate) fn new(
+        connection: MultiplexedConnection,
+        identity: Identity,
+        pulse: Arc<Pulse>,
+        tap: Tap,
+    ) -> Self {
+        let watcher = tokio::spawn(watch_over(tap.clone(), pulse.clone(), connection.clone())).abort_handle();
+        Self(Arc::new(Open { connection, identity, pulse, tap, watcher }))
+    }
+
+    /// Runs a script. Redis says if it does not know it, and has not run it then.
+    pub(crate) async fn run(&self, request: &Request) -> Result<Value, RedisError> {
+        match self.command(request.by_hash()).await {
+            Err(error) if error.kind() == Kind::Server(ServerErrorKind::NoScript) => {
+                self.command(&request.with_text()).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// The same on a server that has only begun to take the key over from another.
+    pub(crate) async fn run_asking(&self, request: &Request) -> Result<Value, RedisError> {
+        let mut pipeline = Pipeline::new();
+        pipeline.cmd("ASKING").ignore().add_command(request.with_text());
+        let mut connection = self.0.connection.clone();
+        let _under_way = self.0.pulse.begin();
+        let mut answers: Vec<Value> = pipeline.query_async(&mut connection).await?;
+        Ok(answers.pop().unwrap_or_default())
+    }
+
+    /// Sends commands in one go, and waits for what each is answered: a value or an error of its own.
+    pub(crate) async fn commands(&self, commands: &Pipeline) -> Result<Vec<Value>, RedisError> {
+        let mut connection = self.0.connection.clone();
+        let _under_way = self.0.pulse.begin();
+        connection.send_packed_commands(commands, 0, commands.len()).await
+    }
+
+    /// Sends one command and waits for its answer, as long as the connection lives.
+    pub(crate) async fn command(&self, command: &Cmd) -> Result<Value, RedisError> {
+        let mut connection = self.0.connection.clone();
+        let _under_way = self.0.pulse.begin();
+        connection.send_packed_command(command).await?.extract_error()
+    }
+
+    /// Whether nothing can be sent over it any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.tap.closed.load(Ordering::Acquire) || self.0.tap.driver.is_finished()
+    }
+
+    /// Closes it for everybody.
+    pub(crate) fn close(&self) {
+        self.0.tap.close();
+    }
+
+    /// The server's clock, as far as it is known here.
+    pub(crate) fn clock(&self) -> &ServerClock {
+        &self.0.identity.clock
+    }
+
+    pub(crate) fn server(&self) -> &Arc<str> {
+        &self.0.identity.server
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.0.identity.id
+    }
+
+    /// Which run of the server it goes to; `None` if this user may not know.
+    #[allow(dead_code)]
+    pub(crate) fn run_id(&self) -> Option<&str> {
+        self.0.identity.run_id.as_deref()
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.watcher.abort();
+        self.tap.close();
+    }
+}
+
+/// Closes a connection that is owed answers and gets none: the driver would wait for ever, and a timer for each
+/// request would cost more than the request.
+async fn watch_over(tap: Tap, pulse: Arc<Pulse>, connection: MultiplexedConnection) {
+    loop {
+        pulse.busy().await;
+        let before = pulse.reads();
+        tokio::time::sleep(SILENCE).await;
+        // Whoever asked may have gone, or be busy elsewhere with the answer in hand: so it is asked once more.
+        if pulse.unanswered() > 0 && pulse.reads() == before && !answers(&connection, &pulse).await {
+            return tap.close();
+        }
+    }
+}
+
+async fn answers(connection: &MultiplexedConnection, pulse: &Pulse) -> bool {
+    let before = pulse.reads();
+    let mut connection = connection.clone();
+    let mut ping = Cmd::new();
+    ping.arg("PING");
+    let answered = tokio::time::timeout(PATIENCE, connection.send_packed_command(&ping)).await;
+    if answered.is_err() {
+        tokio::time::sleep(GRACE).await;
+    }
+    matches!(answered, Ok(Ok(_))) || pulse.reads() != before
+}

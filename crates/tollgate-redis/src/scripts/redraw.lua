@@ -1,0 +1,11 @@
+-- Gives a holder, who took the lock with a token that was not larger than all before, one that is.
+--
+-- ARGV: 1 owner. Answers {granted, token, sent, now}, or nothing if it does not hold the lock.
+
+local r = holder(ARGV[1])
+if not r then
+  return false
+end
+r.token = draw()
+write_holder(r, r.ends > 0 and r.ends - now or redis.call('PTTL', LOCK))
+return granted(r)

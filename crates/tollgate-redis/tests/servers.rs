@@ -1,0 +1,233 @@
+//! Redis with users and passwords, encrypted, behind sentinels, and in a cluster.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use support::{backend, backend_of, claim, cli, locks, until};
+use tollgate_core::{Attempt, Backend, ErrorKind, Release};
+use tollgate_redis::{RedisConfig, Servers, TlsFiles};
+use tollgate_testkit::engines::{self, Config, Engine, Port};
+
+#[tokio::test]
+async fn a_user_with_a_password_takes_locks_and_nothing_else() {
+    let engine = engines::private(&Config::redis()).unwrap();
+    let rules =
+        ["reset", "on", ">s@cret", "~lock:*", "~{lock:*", "&tg:*", "+@scripting", "+@pubsub", "+@read"];
+    let commands = ["+@write", "+@connection", "+client|id", "+client|kill", "+time", "-@dangerous"];
+    cli(engine.address(), &[&["ACL", "SETUSER", "locker"], &rules[..], &commands[..]].concat());
+    let locks = locks(&format!("redis://locker:s%40cret@{}/", engine.address())).await.unwrap();
+    let guard = locks.lock("a").acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.lock("a").acquire().await.map(|guard| guard.token()) }
+    });
+    until("one waits", async || cli(engine.address(), &["EXISTS", "{lock:a}:queue"]) == "1").await;
+    let before = guard.token();
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+    assert!(waiting.await.unwrap().unwrap() > before);
+
+    let elsewhere = RedisConfig { prefix: "other:".to_owned(), ..locker_config(&engine) };
+    let refused = backend_of(elsewhere).await.unwrap().try_acquire(&claim("a")).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");
+    assert!(refused.to_string().contains("keys"), "{refused}");
+}
+
+fn locker_config(engine: &Engine) -> RedisConfig {
+    RedisConfig::from_url(&format!("redis://locker:s%40cret@{}", engine.address())).unwrap()
+}
+
+/// A certificate that signs itself, and its key.
+fn certificate(folder: &Path, name: &str) {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+    std::fs::write(folder.join(format!("{name}.pem")), made.cert.pem()).unwrap();
+    std::fs::write(folder.join(format!("{name}.key")), made.signing_key.serialize_pem()).unwrap();
+}
+
+#[tokio::test]
+async fn an_encrypted_connection_trusts_only_whom_it_is_told_to() {
+    let (folder, port) = (tempfile::tempdir().unwrap(), engines::spare_port());
+    for name in ["server", "client", "stranger"] {
+        certificate(folder.path(), name);
+    }
+    let path = |name: &str| folder.path().join(name);
+    let text = |name: &str| path(name).display().to_string();
+    let config = Config::redis()
+        .argument("--tls-port")
+        .argument(port.number().to_string())
+        .argument("--tls-cert-file")
+        .argument(text("server.pem"))
+        .argument("--tls-key-file")
+        .argument(text("server.key"))
+        .argument("--tls-ca-cert-file")
+        .argument(text("client.pem"));
+    let engine = engines::private(&config).unwrap();
+    let url = |files: TlsFiles| {
+        let mut config = RedisConfig::from_url(&format!("rediss://localhost:{}/", port.number())).unwrap();
+        config.servers =
+            Servers::One(tollgate_redis::Host { name: "localhost".to_owned(), port: port.number() });
+        RedisConfig { tls: Some(files), ..config }
+    };
+    let ours = TlsFiles {
+        ca: Some(path("server.pem")),
+        cert: Some(path("client.pem")),
+        key: Some(path("client.key")),
+    };
+    let backend = backend_of(url(ours.clone())).await.unwrap();
+    assert!(matches!(backend.try_acquire(&claim("a")).await.unwrap(), Attempt::Granted(_)));
+
+    for (files, kind, says) in [
+        (TlsFiles { ca: Some(path("stranger.pem")), ..ours.clone() }, ErrorKind::Config, "?ca=FILE"),
+        (TlsFiles { ca: ours.ca.clone(), ..TlsFiles::default() }, ErrorKind::Denied, "?cert=FILE"),
+        (
+            TlsFiles { cert: Some(path("stranger.pem")), key: Some(path("stranger.key")), ..ours.clone() },
+            ErrorKind::Denied,
+            "?cert=FILE",
+        ),
+        (TlsFiles { key: None, ..ours.clone() }, ErrorKind::InvalidArgument, "key=FILE"),
+        (TlsFiles { ca: Some(path("nothing.pem")), ..ours.clone() }, ErrorKind::Config, "nothing.pem"),
+    ] {
+        let error =
+            backend_of(url(files.clone())).await.err().unwrap_or_else(|| panic!("{files:?} is let in"));
+        assert_eq!(error.kind(), kind, "{files:?}: {error}");
+        assert!(error.to_string().contains(says), "{files:?}: {error}");
+    }
+    drop(engine);
+}
+
+/// A primary, a replica of it, and a sentinel that fails over quickly.
+struct Watched {
+    primary: Engine,
+    replica: Engine,
+    sentinel: Engine,
+}
+
+async fn watched() -> Watched {
+    let primary = engines::private(&Config::redis()).unwrap();
+    let port = primary.address().port().to_string();
+    let replica =
+        engines::private(&Config::redis().argument("--replicaof").argument(format!("127.0.0.1 {port}")));
+    let sentinel = Config::sentinel()
+        .argument(format!("sentinel monitor main 127.0.0.1 {port} 1"))
+        .argument("sentinel down-after-milliseconds main 500")
+        .argument("sentinel failover-timeout main 3000");
+    let (replica, sentinel) = (replica.unwrap(), engines::private(&sentinel).unwrap());
+    let address = sentinel.address();
+    until("the sentinel knows the replica", async || {
+        cli(address, &["SENTINEL", "REPLICAS", "main"]).contains("master-link-status\nok")
+    })
+    .await;
+    Watched { primary, replica, sentinel }
+}
+
+#[tokio::test]
+async fn the_primary_is_found_through_sentinels_also_after_a_fail_over() {
+    let watched = watched().await;
+    let dead = engines::spare_port();
+    let url = format!("redis-sentinel://{},{}/main", dead.address(), watched.sentinel.address());
+    let locks = locks(&url).await.unwrap();
+    let first = locks.lock("a").ttl(Duration::from_secs(2)).no_renew().acquire().await.unwrap();
+    watched.primary.kill();
+    let mut second = None;
+    until("the lock is taken on the other one", async || {
+        // Busy, if the replica knew of the first and it has not expired yet.
+        second = locks.lock("a").try_acquire().await.ok().flatten();
+        second.is_some()
+    })
+    .await;
+    let second = second.unwrap();
+    assert!(second.token() > first.token());
+    assert_eq!(cli(watched.replica.address(), &["EXISTS", "lock:a"]), "1");
+
+    let unknown = format!("redis-sentinel://{}/elsewhere", watched.sentinel.address());
+    let error = backend(&unknown).await.err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.to_string().contains("elsewhere"), "{error}");
+}
+
+/// Three primaries that share the slots.
+async fn cluster() -> (Vec<Engine>, [Port; 3]) {
+    let config = Config::redis().argument("--cluster-enabled").argument("yes");
+    let config = config.argument("--cluster-node-timeout").argument("2000");
+    // Among themselves they talk over ports of their own.
+    let buses = [(); 3].map(|()| engines::spare_port());
+    let numbers = buses.iter().map(|bus| bus.number().to_string());
+    let start =
+        |bus: String| engines::private(&config.clone().argument("--cluster-port").argument(bus)).unwrap();
+    let engines: Vec<Engine> = numbers.clone().map(start).collect();
+    let ranges = [("0", "5460"), ("5461", "10922"), ("10923", "16383")];
+    for (engine, (first, last)) in engines.iter().zip(ranges) {
+        cli(engine.address(), &["CLUSTER", "ADDSLOTSRANGE", first, last]);
+        let (port, bus) = (engines[0].address().port().to_string(), buses[0].number().to_string());
+        cli(engine.address(), &["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
+    }
+    until("the cluster stands", async || {
+        let stands = |engine: &Engine| cli(engine.address(), &["CLUSTER", "INFO"]);
+        engines.iter().all(|engine| {
+            stands(engine).contains("cluster_state:ok") && stands(engine).contains("cluster_known_nodes:3")
+        })
+    })
+    .await;
+    (engines, buses)
+}
+
+fn id_of(address: SocketAddr) -> String {
+    cli(address, &["CLUSTER", "MYID"])
+}
+
+#[tokio::test]
+async fn in_a_cluster_locks_are_spread_handed_over_listed_and_followed_when_they_move() {
+    let (engines, _buses) = cluster().await;
+    // One is enough to find the others.
+    let locks = locks(&format!("redis-cluster://{}", engines[1].address())).await.unwrap();
+    let mut guards = Vec::new();
+    for number in 0..30 {
+        guards.push(locks.lock(format!("many/{number}")).acquire().await.unwrap());
+    }
+    for engine in &engines {
+        assert_ne!(cli(engine.address(), &["DBSIZE"]), "0", "every server has some");
+    }
+    let mut listed: Vec<String> =
+        locks.list("many/").map(|state| state.unwrap().name.to_string()).collect().await;
+    listed.sort();
+    assert_eq!(listed.len(), 30);
+
+    let other = support::locks(&format!("redis-cluster://{}", engines[0].address())).await.unwrap();
+    let waiting = tokio::spawn(async move { other.lock("many/7").acquire().await.unwrap().token() });
+    until("it waits", async || {
+        locks.inspect("many/7").await.unwrap().is_some_and(|state| !state.waiters.is_empty())
+    })
+    .await;
+    let held = guards.remove(7);
+    let token = held.token();
+    held.release().await.unwrap();
+    assert!(waiting.await.unwrap() > token);
+
+    // A slot moves under a lock that is held: half-way (ASK), and for good (MOVED).
+    let slot = cli(engines[0].address(), &["CLUSTER", "KEYSLOT", "lock:many/9"]);
+    let at =
+        engines.iter().position(|engine| !cli(engine.address(), &["GET", "lock:many/9"]).contains("MOVED"));
+    let (from, to) = (&engines[at.unwrap()], &engines[(at.unwrap() + 1) % 3]);
+    let (from_id, to_id) = (id_of(from.address()), id_of(to.address()));
+    cli(to.address(), &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id]);
+    cli(from.address(), &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id]);
+    let port = to.address().port().to_string();
+    let keys = ["KEYS", "lock:many/9", "{lock:many/9}:fence"];
+    let migrate = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000"];
+    assert_eq!(cli(from.address(), &[&migrate[..], &keys].concat()), "OK");
+    let nine = guards.iter().find(|guard| guard.name().as_str() == "many/9").unwrap();
+    nine.ensure(Duration::from_secs(29)).await.unwrap();
+    for engine in [to, from] {
+        cli(engine.address(), &["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]);
+    }
+    assert!(locks.lock("many/9").try_acquire().await.unwrap().is_none(), "it is still held");
+    let (nine, rest): (Vec<_>, Vec<_>) =
+        guards.into_iter().partition(|guard| guard.name().as_str() == "many/9");
+    for guard in nine.into_iter().chain(rest) {
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+    }
+}

@@ -1,0 +1,38 @@
+//! URLs of Redis.
+
+use std::path::PathBuf;
+
+use tollgate_core::{Error, Result};
+use tollgate_redis::{Login, RedisConfig, Servers};
+
+use crate::url::Url;
+
+/// The schemes that name a Redis.
+pub(crate) const SCHEMES: &[&str] =
+    &["redis", "rediss", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster"];
+
+/// Which Redis a URL names.
+pub(crate) fn config(url: &Url<'_>) -> Result<RedisConfig> {
+    let mut config = RedisConfig::from_url(&format!("{}:{}", url.scheme, url.rest))?;
+    let mut known = vec!["prefix"];
+    if let Some(files) = &mut config.tls {
+        known.extend(["ca", "cert", "key"]);
+        files.ca = url.param("ca").map(PathBuf::from);
+        files.cert = url.param("cert").map(PathBuf::from);
+        files.key = url.param("key").map(PathBuf::from);
+    } else if url.param("ca").or(url.param("cert")).or(url.param("key")).is_some() {
+        return Err(Error::invalid(
+            "certificates are for encrypted connections; write rediss instead of redis at the start of the URL",
+        ));
+    }
+    if let Servers::Sentinel { login, .. } = &mut config.servers {
+        known.extend(["sentinel_user", "sentinel_password"]);
+        let owned = |key| url.param(key).map(str::to_owned);
+        *login = Login { user: owned("sentinel_user"), password: owned("sentinel_password") };
+    }
+    url.check_params(&known)?;
+    if let Some(prefix) = url.param("prefix") {
+        config.prefix = prefix.to_owned();
+    }
+    Ok(config)
+}
