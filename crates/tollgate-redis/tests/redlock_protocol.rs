@@ -9,6 +9,7 @@ use redlock_support::{MAX_TTL, Nodes, clock, eventually};
 use tollgate_core::{Attempt, Backend, Claim, ErrorKind, LockName, Mode, Release, Revocation, Token};
 use tollgate_redis::{RedlockBackend, RedlockConfig};
 use tollgate_testkit::engines::Config;
+use tollgate_testkit::proxy::{Proxy, Resp};
 
 fn name(name: &str) -> LockName {
     LockName::new(name).unwrap()
@@ -45,6 +46,32 @@ async fn nodes_that_disagree_are_brought_to_the_highest_token() {
     first.release().await.unwrap();
     let second = locks.lock("a").ttl(MAX_TTL).acquire().await.unwrap();
     assert!(second.token() > token);
+}
+
+#[tokio::test]
+async fn a_passage_that_nobody_disturbs_is_two_round_trips() {
+    let nodes = Nodes::three().await;
+    let addresses: Vec<_> = (0..3).map(|node| nodes.node(node).address()).collect();
+    let proxy = Proxy::before_all(&addresses, Resp);
+    let urls = proxy.addresses().iter().map(|address| format!("redis://{address}/")).collect();
+    let config = RedlockConfig { nodes: urls, ..nodes.config.clone() };
+    let backend = RedlockBackend::connect(config, clock()).await.unwrap();
+    let pass = async |lock: String| {
+        let Attempt::Granted(grant) = backend.try_acquire(&claim(&lock)).await.unwrap() else {
+            panic!("a free lock was busy")
+        };
+        assert_eq!(backend.release(&grant).await.unwrap(), Release::Released);
+    };
+    // After the first start all nodes are ahead of the clocks: the first token tells how far.
+    pass("first".to_owned()).await;
+    let before = proxy.take_counts().requests;
+    assert!(before > 0);
+    for round in 0..100 {
+        pass(format!("own {round}")).await;
+        pass("shared".to_owned()).await;
+    }
+    let requests = proxy.counts().requests;
+    assert!((390..=420).contains(&requests), "200 passages took {requests} requests to a node");
 }
 
 #[tokio::test]

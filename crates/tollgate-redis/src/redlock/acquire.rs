@@ -93,6 +93,10 @@ impl RedlockBackend {
     /// One start. Only what is answered to it counts, and its grant lives from its first send.
     async fn start(&self, claim: &Claim, hint: u64) -> Result<Ended> {
         let links = self.lanes.links().await?;
+        if self.lanes.has_met_non_voter() {
+            // A majority may decide before such a node says so itself.
+            self.recovery.start();
+        }
         let sent = self.clock.now();
         let request = Request {
             keys: self.keys(&claim.name),

@@ -33,7 +33,7 @@ pub struct RedlockBackend {
     /// Acquires whose outcome is unknown: a withdrawal must not overtake them.
     pub(super) unanswered: Mutex<Unanswered>,
     pub(super) healing: Arc<Healing>,
-    recovery: Recovery,
+    pub(super) recovery: Recovery,
     /// The highest token that was seen here, of any lock: the next hint is above it.
     pub(super) highest: AtomicU64,
 }

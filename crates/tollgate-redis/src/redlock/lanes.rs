@@ -38,6 +38,8 @@ pub(crate) struct Lanes {
     max_ttl: Duration,
     by_runtime: Mutex<HashMap<Id, Arc<Lane>>>,
     closed: AtomicBool,
+    /// A connection was opened to a node that does not vote.
+    met_non_voter: AtomicBool,
     this: Weak<Self>,
 }
 
@@ -64,6 +66,7 @@ impl Lanes {
             max_ttl,
             by_runtime: Mutex::default(),
             closed: AtomicBool::new(false),
+            met_non_voter: AtomicBool::new(false),
             this: this.clone(),
         })
     }
@@ -203,6 +206,9 @@ impl Lanes {
                 return Err(Trouble::new(ErrorKind::Config, message));
             }
         }
+        if member.as_ref().is_none_or(|member| member.run_id != link.run_id) {
+            self.met_non_voter.store(true, Ordering::Release);
+        }
         match member {
             Some(member) if member.max_ttl != self.max_ttl => {
                 let (theirs, ours) = (member.max_ttl, self.max_ttl);
@@ -283,6 +289,12 @@ impl Lanes {
         let why: Vec<String> =
             troubles.iter().map(|(label, trouble)| format!("{label}: {}", trouble.message)).collect();
         Error::new(kind, format!("{enough} of {all} nodes must take part; {}", why.join("; ")))
+    }
+
+    /// Whether somebody has connected to a node that does not vote, since this was last asked.
+    pub(crate) fn has_met_non_voter(&self) -> bool {
+        // Almost never, and a write would move the line between cores.
+        self.met_non_voter.load(Ordering::Relaxed) && self.met_non_voter.swap(false, Ordering::AcqRel)
     }
 
     /// Closes everything.

@@ -62,6 +62,11 @@ impl Recovery {
              before, run `tollgate redlock-init URL`"
         );
         lanes.nodes[node].note(Trouble::new(ErrorKind::Unavailable, message));
+        self.start();
+    }
+
+    /// Makes voters, in the background, of all nodes that are none.
+    pub(crate) fn start(&self) {
         if self.state.running.swap(true, Ordering::AcqRel) {
             return;
         }

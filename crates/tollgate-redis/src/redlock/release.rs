@@ -86,7 +86,7 @@ impl RedlockBackend {
         for (node, link) in links.iter().enumerate() {
             // Nobody waits for those who have not answered. What they are told arrives behind what they were asked.
             if let (None | Some(Vote::None { unknown: true }), Some(link)) = (ballot.vote(node), link) {
-                let (link, request) = (link.clone(), request.to(&link));
+                let (link, request) = (link.clone(), request.to(link));
                 tokio::spawn(async move { link.query::<Value>(request).await.map(drop) });
             }
         }
