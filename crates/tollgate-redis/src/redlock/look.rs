@@ -118,7 +118,7 @@ impl RedlockBackend {
                 count.outcome()
             })
             .await;
-        drop(round);
+        round.see_to_its_end();
         // Where a majority has answered, it has the lock no more.
         if count.is_answered() {
             return Ok(Revocation::Revoked);

@@ -43,6 +43,8 @@ impl RedlockBackend {
                 count.outcome()
             })
             .await;
+        // What a node keeps though it was given back is in the way until its ttl is over.
+        round.see_to_its_end();
         match outcome {
             Some(Outcome::Done) => Ok(Release::Released),
             Some(Outcome::Gone) => Ok(Release::AlreadyLost),
@@ -50,7 +52,6 @@ impl RedlockBackend {
             _ if count.is_answered() => Ok(Release::AlreadyLost),
             outcome => {
                 let unknown = matches!(outcome, Some(Outcome::Unclear { unknown: true }));
-                drop(round);
                 Err(self.lanes.without(&self.silent_ones(&links), unknown))
             }
         }

@@ -85,9 +85,8 @@ impl Round {
     /// Gives each reply to `take` as it comes, until `take` has seen enough. `None` if it never has: everybody has
     /// answered then, or was waited for as long as the patience is.
     ///
-    /// A request whose answer nobody waits for any more is on its way: the driver has taken it from its queue long before
-    /// the first answers come. Only a node that takes nothing off its socket can miss it, and such a node is as good as
-    /// unreachable.
+    /// The driver does not send what nobody waits for any more: what must reach everybody is to be
+    /// [seen to its end](Self::see_to_its_end).
     pub(crate) async fn until<T>(&mut self, mut take: impl FnMut(usize, Reply) -> Option<T>) -> Option<T> {
         for node in std::mem::take(&mut self.not_asked) {
             if let Some(enough) = take(node, Reply::NotAsked) {
@@ -119,6 +118,13 @@ impl Round {
             }
         }
         None
+    }
+
+    /// Goes on in the background until everybody has answered, or was waited for long enough.
+    pub(crate) fn see_to_its_end(mut self) {
+        if self.is_under_way() {
+            tokio::spawn(async move { self.until(|_, _| None::<()>).await });
+        }
     }
 
     /// Ready with what `take` made of the replies, or with `None` when nobody is left to answer.
