@@ -75,20 +75,27 @@ async fn a_passage_that_nobody_disturbs_is_two_round_trips() {
     assert!((300..=420).contains(&requests), "200 passages took {requests} requests to a node");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_reaches_every_node() {
     let mut nodes = Nodes::new(3, &Config::redis());
     // So long that nothing here can end by itself.
     nodes.config.max_ttl = Duration::from_secs(600);
     redlock_init(&nodes.config).await.unwrap();
     let backend = nodes.backend().await.unwrap();
-    for round in 0..300 {
-        let claim = Claim { ttl: nodes.config.max_ttl, ..claim(&format!("own {round}")) };
-        let Attempt::Granted(grant) = backend.try_acquire(&claim).await.unwrap() else {
-            panic!("a free lock was busy")
-        };
-        assert_eq!(backend.release(&grant).await.unwrap(), Release::Released);
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..64 {
+        let (backend, ttl) = (backend.clone(), nodes.config.max_ttl);
+        tasks.spawn(async move {
+            for round in 0..30 {
+                let claim = Claim { ttl, ..claim(&format!("{task} {round}")) };
+                let Attempt::Granted(grant) = backend.try_acquire(&claim).await.unwrap() else {
+                    panic!("a free lock was busy")
+                };
+                assert_eq!(backend.release(&grant).await.unwrap(), Release::Released);
+            }
+        });
     }
+    tasks.join_all().await;
     for node in 0..3 {
         eventually("nothing is left on a node", async || {
             nodes.raw::<Vec<String>>(node, &["KEYS", "lock:*"]).await.is_empty()
