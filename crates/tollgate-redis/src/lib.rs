@@ -27,6 +27,7 @@ mod link;
 mod links;
 mod pulse;
 mod recent;
+mod redlock;
 mod reply;
 mod script;
 mod sentinel;
@@ -38,5 +39,8 @@ mod tls;
 pub use backend::RedisBackend;
 pub use config::{Login, RedisConfig, Servers, TlsFiles};
 pub use endpoint::Host;
+#[doc(hidden)]
+pub use redlock::redlock_hash_of;
+pub use redlock::{Initialized, RedlockBackend, RedlockConfig, init as redlock_init};
 #[doc(hidden)]
 pub use script::hash_of;
