@@ -13,7 +13,8 @@
 //! client's channel. That message is a hint: whoever asks again, and waiters do, is answered the same.
 //!
 //! Read `links.rs` for connections (one for each runtime, because a driver on a blocked executor renews nothing),
-//! `inbox.rs` for hand-overs, and `backend.rs` for what each call means.
+//! `inbox.rs` for hand-overs, and `backend.rs` for what each call means. `fence/` is for data in Redis that must
+//! refuse stale tokens; it knows nothing of locks.
 
 mod backend;
 mod capabilities;
@@ -21,6 +22,7 @@ mod cluster;
 mod config;
 mod endpoint;
 mod error;
+mod fence;
 mod inbox;
 mod keys;
 mod link;
@@ -38,5 +40,6 @@ mod tls;
 pub use backend::RedisBackend;
 pub use config::{Login, RedisConfig, Servers, TlsFiles};
 pub use endpoint::Host;
+pub use fence::{FencedCall, FencedScript, RedisFence};
 #[doc(hidden)]
 pub use script::hash_of;
