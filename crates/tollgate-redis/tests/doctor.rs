@@ -109,6 +109,7 @@ async fn every_policy_that_evicts_locks_is_a_problem() {
     let full = said(&examined(&engine).await);
     assert!(full.len() == 1 && full[0].1.contains("of its memory are used"), "{full:?}");
     // One that has evicted something, and does not any more.
+    set("maxmemory", "3mb");
     set("maxmemory-policy", "allkeys-lru");
     let mut number = 0;
     until("a key is evicted", async || {
@@ -199,16 +200,19 @@ async fn settings_that_hurt_now_and_then_are_noted() {
 
 #[tokio::test]
 async fn a_cluster_is_examined_server_by_server() {
-    let cluster = Config::durable_redis().argument("--cluster-enabled").argument("yes");
-    let engines: Vec<Engine> = (0..3).map(|_| engines::private(&cluster).unwrap()).collect();
+    let buses: Vec<_> = (0..3).map(|_| engines::spare_port()).collect();
+    let cluster =
+        Config::durable_redis().argument("--cluster-enabled").argument("yes").argument("--cluster-port");
+    let start =
+        |bus: &engines::Port| engines::private(&cluster.clone().argument(bus.number().to_string())).unwrap();
+    let engines: Vec<Engine> = buses.iter().map(start).collect();
     let first = engines[0].address();
     let nodes: Vec<String> = engines.iter().map(|engine| engine.address().to_string()).collect();
-    let create = [
-        &["--cluster", "create"],
-        &nodes.iter().map(String::as_str).collect::<Vec<_>>()[..],
-        &["--cluster-yes"],
-    ];
-    cli(first, &create.concat());
+    for (engine, (from, to)) in engines.iter().zip([("0", "5460"), ("5461", "10922"), ("10923", "16383")]) {
+        let (port, bus) = (first.port().to_string(), buses[0].number().to_string());
+        cli(engine.address(), &["CLUSTER", "ADDSLOTSRANGE", from, to]);
+        cli(engine.address(), &["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
+    }
     until("the cluster stands", async || {
         engines.iter().all(|engine| cli(engine.address(), &["CLUSTER", "INFO"]).contains("cluster_state:ok"))
     })

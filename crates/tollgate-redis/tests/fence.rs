@@ -204,7 +204,10 @@ async fn what_is_wrong_is_said_and_nothing_is_written() {
 
 #[tokio::test]
 async fn keys_and_mark_are_in_one_slot_of_a_cluster() {
-    let engine = engines::private(&Config::redis().argument("--cluster-enabled").argument("yes")).unwrap();
+    let bus = engines::spare_port();
+    let config = Config::redis().argument("--cluster-enabled").argument("yes");
+    let config = config.argument("--cluster-port").argument(bus.number().to_string());
+    let engine = engines::private(&config).unwrap();
     cli(engine.address(), &["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
     support::until("the cluster stands", async || {
         cli(engine.address(), &["CLUSTER", "INFO"]).contains("cluster_state:ok")
