@@ -5,6 +5,7 @@ mod cargo;
 mod check;
 mod dependencies;
 mod examples;
+mod model;
 mod needs;
 mod soak;
 mod test;
@@ -18,6 +19,10 @@ cargo xtask COMMAND
   check           formatting, lints, documentation, doctests, the dependency rule, the longest files
   test [PART…]    installs what tests need, builds, and runs every part (or those named)
   soak [PART…]    the same in large numbers, in a release build
+  model [-- OPTION…]
+                  Redlock's protocol, checked in every order of events: what is too large for test, in a release
+                  build. Says of each configuration whether it was exhaustive. Takes up to 10 minutes and 8 GB, unless
+                  told otherwise: -- --minutes 60 --gigabytes 16
   bench [NAME…] [-- OPTION…]
                   how fast it is. Without names: engine (the lock table alone, by criterion, 2 minutes), file and
                   memory (all workloads of `tollgate bench`, a minute each). redis, redis-durable, redlock,
@@ -36,6 +41,7 @@ fn main() -> ExitCode {
         "check" => check::run(),
         "test" => test::run(rest),
         "soak" => soak::run(rest),
+        "model" => model::run(rest),
         "bench" => bench::run(rest),
         "help" | "--help" | "-h" => {
             println!("{HELP}");

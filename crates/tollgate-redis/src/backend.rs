@@ -158,15 +158,7 @@ impl RedisBackend {
         let link = self.site.link(key).await?;
         asking.over = Some(link.clone());
         let Ok(token) = Token::new(link.clock().at(self.clock.now())) else { return Ok(None) };
-        let (ttl, fence) = (millis(claim.ttl), format!("{{{key}}}:fence"));
-        let record = format!("tg1 {} x {token} 0 {ttl} {rest}", claim.owner.to_hex());
-        let mut commands = Pipeline::with_capacity(3);
-        commands.cmd("SET").arg(key).arg(record).arg("NX").arg("PX").arg(ttl);
-        commands.cmd("ZADD").arg(&fence).arg("GT").arg("CH").arg(token.get()).arg("f");
-        if !self.remembered.has(key, sent) {
-            commands.cmd("EXPIRE").arg(&fence).arg(REMEMBERED);
-            self.remembered.note(key, sent);
-        }
+        let commands = self.taking(claim, key, token, rest, sent);
         let mut answers =
             link.commands(&commands).await.map_err(|error| of_request(error, &link))?.into_iter();
         match (answers.next(), answers.next()) {
@@ -180,6 +172,24 @@ impl RedisBackend {
             (Some(Value::ServerError(error)), _) => Err(of_request(error.into(), &link)),
             (answer, _) => Err(unexpected(&answer)),
         }
+    }
+
+    /// Takes the lock if it is free, and raises the largest token.
+    fn taking(&self, claim: &Claim, key: &str, token: Token, rest: &str, sent: Moment) -> Pipeline {
+        let ttl = millis(claim.ttl);
+        let record = format!("tg1 {} x {token} 0 {ttl} {rest}", claim.owner.to_hex());
+        let fence = format!("{{{key}}}:fence");
+        let mut take = Cmd::with_capacity(6, key.len() + record.len() + 24);
+        take.arg("SET").arg(key).arg(record).arg("NX").arg("PX").arg(ttl);
+        let mut raise = Cmd::with_capacity(6, fence.len() + 32);
+        raise.arg("ZADD").arg(&fence).arg("GT").arg("CH").arg(token.get()).arg("f");
+        let mut commands = Pipeline::with_capacity(3);
+        commands.add_command(take).add_command(raise);
+        if !self.remembered.has(key, sent) {
+            commands.cmd("EXPIRE").arg(&fence).arg(REMEMBERED);
+            self.remembered.note(key, sent);
+        }
+        commands
     }
 
     /// Another token for a lock that is taken.

@@ -1,6 +1,7 @@
 //! Where a server is, and how it is spoken to.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::{RedisConnectionInfo, RedisError};
 use rustls::pki_types::ServerName;
@@ -8,9 +9,12 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tollgate_core::{Error, ErrorKind, Result};
 
-use crate::error::of_connect;
+use crate::error::{of_connect, too_old};
 use crate::sentinel::Sentinel;
 use crate::stream::Carrier;
+
+/// How long a server may take to answer a TLS greeting: less than to connect.
+const TO_SECURE: Duration = Duration::from_secs(3);
 
 /// A host and a port.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -89,7 +93,16 @@ impl Endpoint {
             Error::invalid(format!("{} is no name that a certificate can have", self.host.name))
                 .caused_by(error)
         })?;
-        let secured = TlsConnector::from(tls.clone()).connect(name, stream).await;
+        let securing = TlsConnector::from(tls.clone()).connect(name, stream);
+        // A Redis that does not speak TLS waits for the end of what it takes for a command.
+        let secured = tokio::time::timeout(TO_SECURE, securing).await.map_err(|_| {
+            let message = format!(
+                "{} did not answer a TLS greeting within {TO_SECURE:?}; if it does not speak TLS, write redis:// \
+                 instead of rediss://",
+                self.host
+            );
+            Error::new(ErrorKind::Unavailable, message)
+        })?;
         let secured = secured.map_err(|error| self.insecure(error))?;
         Ok(Carrier::Encrypted(Box::new(secured)))
     }
@@ -143,6 +156,13 @@ impl Endpoint {
                 format!("{} hung up; if it wants a certificate of ours, give ?cert=FILE&key=FILE", self.host);
             return Error::new(ErrorKind::Denied, message).caused_by(error);
         }
-        of_connect(error)
+        match error.kind() {
+            redis::ErrorKind::Parse | redis::ErrorKind::UnexpectedReturnType => {
+                let message = format!("what answers at {} is no Redis; is the port right?", self.host);
+                Error::new(ErrorKind::Config, message).caused_by(error)
+            }
+            redis::ErrorKind::RESP3NotSupported => too_old("before 6"),
+            _ => of_connect(error),
+        }
     }
 }

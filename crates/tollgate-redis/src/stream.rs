@@ -35,21 +35,13 @@ impl Stream {
     }
 
     /// Pending once for each batch, if there may be others.
-    fn let_others_first(&mut self, context: &mut Context<'_>) -> Poll<()> {
+    fn let_others_first(&mut self, context: &Context<'_>) -> Poll<()> {
         if self.waited || self.pulse.unanswered() < MANY {
             return Poll::Ready(());
         }
-        static MODE: std::sync::LazyLock<String> =
-            std::sync::LazyLock::new(|| std::env::var("BATCH").unwrap_or_default());
         self.waited = true;
-        match MODE.as_str() {
-            "none" => Poll::Ready(()),
-            "defer" => std::pin::pin!(tokio::task::yield_now()).poll(context),
-            _ => {
-                context.waker().wake_by_ref();
-                Poll::Pending
-            }
-        }
+        context.waker().wake_by_ref();
+        Poll::Pending
     }
 }
 

@@ -1,4 +1,4 @@
-//! Redis under the suite every backend must pass: as it is, and with every wake-up discarded.
+//! Redis under the suite every backend must pass: as it is, with every wake-up discarded, and with a disk.
 
 use std::sync::{Arc, Mutex};
 
@@ -87,5 +87,6 @@ fn main() {
     conformance::main(vec![
         Redis::subject("redis", Config::redis(), false),
         Redis::subject("redis+quiet", Config::redis(), true),
+        Redis::subject("redis+aof", Config::durable_redis(), false),
     ])
 }

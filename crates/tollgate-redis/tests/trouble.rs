@@ -1,0 +1,253 @@
+//! Everything that can be wrong with a Redis: each is a clear error or a quiet recovery, and none a hang.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
+
+use support::{backend, claim, cli, locks, until};
+use tollgate_core::{Attempt, Backend, Error, ErrorKind, Release};
+use tollgate_testkit::engines::{self, Config, Data};
+
+/// What connecting to `url` fails with, within the time a person has.
+async fn refusal(url: &str) -> Error {
+    let connecting = tokio::time::timeout(Duration::from_secs(12), backend(url));
+    connecting.await.expect("it does not hang").err().unwrap_or_else(|| panic!("{url} lets us in"))
+}
+
+fn url(address: SocketAddr) -> String {
+    format!("redis://{address}/")
+}
+
+#[track_caller]
+fn says(error: &Error, kind: ErrorKind, words: &[&str]) {
+    assert_eq!(error.kind(), kind, "{error}");
+    for word in words {
+        assert!(error.to_string().contains(word), "{word:?} is not in: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_password_or_none_is_denied() {
+    let engine = engines::private(&Config::redis()).unwrap();
+    cli(engine.address(), &["CONFIG", "SET", "requirepass", "right"]);
+    let with = |login: &str| format!("redis://{login}@{}/", engine.address());
+    for login in [":wrong", "nobody:right"] {
+        says(&refusal(&with(login)).await, ErrorKind::Denied, &["USER:PASSWORD"]);
+    }
+    says(&refusal(&url(engine.address())).await, ErrorKind::Denied, &["USER:PASSWORD"]);
+    assert!(!refusal(&with(":wrong")).await.to_string().contains("wrong"), "nobody prints a password");
+    backend(&with(":right")).await.unwrap();
+}
+
+#[tokio::test]
+async fn nobody_at_the_port_is_said_with_the_address() {
+    let port = engines::spare_port();
+    let address = port.address().to_string();
+    says(&refusal(&url(port.address())).await, ErrorKind::Unavailable, &[&address, "running"]);
+    let nowhere = refusal("redis://no-such-host.invalid/").await;
+    says(&nowhere, ErrorKind::Unavailable, &["no-such-host.invalid", "address"]);
+}
+
+/// Somebody who is no Redis, and says one thing after the other, whatever is said to it.
+fn impostor(words: Vec<&'static [u8]>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut socket in listener.incoming().map_while(Result::ok) {
+            let words = words.clone();
+            std::thread::spawn(move || {
+                for word in words {
+                    let mut bytes = [0; 4096];
+                    if !socket.read(&mut bytes).is_ok_and(|read| read > 0) || socket.write_all(word).is_err()
+                    {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn a_server_that_is_no_redis_is_told_from_one() {
+    let web = impostor(vec![b"HTTP/1.1 400 Bad Request\r\n\r\n"]);
+    says(&refusal(&url(web)).await, ErrorKind::Config, &["no Redis"]);
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    says(&refusal(&url(silent.local_addr().unwrap())).await, ErrorKind::Unavailable, &["did not answer"]);
+}
+
+#[tokio::test]
+async fn tls_and_no_tls_are_told_from_each_other() {
+    let engine = engines::private(&Config::redis()).unwrap();
+    let plain = refusal(&format!("rediss://{}/", engine.address())).await;
+    says(&plain, ErrorKind::Unavailable, &["does not speak TLS", "redis://"]);
+
+    let (folder, port) = (tempfile::tempdir().unwrap(), engines::spare_port());
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let (cert, key) = (folder.path().join("cert"), folder.path().join("key"));
+    std::fs::write(&cert, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let mut config = Config::redis().argument("--tls-port").argument(port.number().to_string());
+    for (name, file) in [("--tls-cert-file", &cert), ("--tls-key-file", &key), ("--tls-ca-cert-file", &cert)]
+    {
+        config = config.argument(name).argument(file.display().to_string());
+    }
+    let _encrypted = engines::private(&config).unwrap();
+    says(&refusal(&url(port.address())).await, ErrorKind::Unavailable, &["rediss://"]);
+}
+
+#[tokio::test]
+async fn a_key_of_another_type_in_our_place_is_left_alone() {
+    let engine = engines::private(&Config::redis()).unwrap();
+    let backend = backend(&url(engine.address())).await.unwrap();
+    cli(engine.address(), &["HSET", "lock:a", "field", "value"]);
+    for wait in [false, true] {
+        let claim = claim("a");
+        let error = match wait {
+            false => backend.try_acquire(&claim).await.err(),
+            true => backend.acquire(&claim).await.err(),
+        };
+        says(&error.unwrap(), ErrorKind::Config, &["prefix="]);
+        backend.withdraw(&claim).await.unwrap_err();
+    }
+    assert_eq!(cli(engine.address(), &["HGET", "lock:a", "field"]), "value");
+    // Where tokens are kept.
+    cli(engine.address(), &["SET", "{lock:b}:fence", "7"]);
+    says(&backend.try_acquire(&claim("b")).await.unwrap_err(), ErrorKind::Config, &["prefix="]);
+    assert_eq!(cli(engine.address(), &["GET", "{lock:b}:fence"]), "7");
+}
+
+#[tokio::test]
+async fn a_replica_is_refused_with_what_to_do() {
+    let engine = engines::private(&Config::redis()).unwrap();
+    let port = engine.address().port().to_string();
+    let replica = Config::redis().argument("--replicaof").argument(format!("127.0.0.1 {port}"));
+    let replica = engines::private(&replica).unwrap();
+    let backend = backend(&url(replica.address())).await.unwrap();
+    let error = backend.try_acquire(&claim("a")).await.unwrap_err();
+    says(&error, ErrorKind::Config, &["replica", "primary", "Sentinel"]);
+}
+
+#[tokio::test]
+async fn a_redis_without_memory_refuses_new_locks_and_lets_old_ones_go() {
+    let engine =
+        engines::private(&Config::redis().argument("--maxmemory-policy").argument("noeviction")).unwrap();
+    let locks = locks(&url(engine.address())).await.unwrap();
+    let guard = locks.lock("a").acquire().await.unwrap();
+    cli(engine.address(), &["CONFIG", "SET", "maxmemory", "1"]);
+    let error = locks.lock("b").acquire().await.unwrap_err();
+    says(&error, ErrorKind::Unavailable, &["memory"]);
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+    cli(engine.address(), &["CONFIG", "SET", "maxmemory", "0"]);
+    drop(locks.lock("b").acquire().await.unwrap());
+}
+
+#[tokio::test]
+async fn a_redis_that_still_loads_its_data_is_unavailable_and_then_is_not() {
+    let config = Config::redis().argument("--key-load-delay").argument("10000");
+    let config = config.argument("--loading-process-events-interval-bytes").argument("1024");
+    let engine = engines::private(&config).unwrap();
+    let locks = locks(&url(engine.address())).await.unwrap();
+    let before = locks.lock("a").acquire().await.unwrap();
+    // Whenever it has loaded a kilobyte, which is one of these, it has a word for its clients.
+    let fill = "for i = 1, 300 do redis.call('SET', 'k' .. i, string.rep(tostring(i), 700)) end";
+    cli(engine.address(), &["CONFIG", "SET", "rdbcompression", "no"]);
+    cli(engine.address(), &["EVAL", fill, "0"]);
+    let token = before.token();
+    before.release().await.unwrap();
+    assert_eq!(cli(engine.address(), &["SAVE"]), "OK");
+    engine.kill();
+    let starting = std::thread::spawn(move || {
+        engine.restart(Data::Kept).unwrap();
+        engine
+    });
+    let mut told = None;
+    let mut after = None;
+    until("it is up", async || {
+        match locks.lock("a").try_acquire().await {
+            Ok(guard) => after = guard,
+            Err(error) if error.to_string().contains("not ready yet") => told = Some(error),
+            Err(error) => assert!(error.kind() != ErrorKind::Unexpected, "{error}"),
+        }
+        after.is_some()
+    })
+    .await;
+    assert!(after.unwrap().token() > token, "tokens rise over the restart");
+    says(&told.expect("loading took its time"), ErrorKind::Unavailable, &["try again"]);
+    starting.join().unwrap();
+}
+
+#[tokio::test]
+async fn scripts_that_redis_forgot_are_sent_again() {
+    let engine = engines::private(&Config::redis()).unwrap();
+    let locks = locks(&url(engine.address())).await.unwrap();
+    let mut last = None;
+    for _ in 0..20 {
+        let guard = locks.lock("a").acquire().await.unwrap();
+        assert!(last < Some(guard.token()));
+        last = Some(guard.token());
+        cli(engine.address(), &["SCRIPT", "FLUSH"]);
+        let waiting = tokio::spawn({
+            let locks = locks.clone();
+            async move { locks.lock("a").acquire().await.unwrap().release().await.unwrap() }
+        });
+        until("one waits", async || {
+            locks.inspect("a").await.unwrap().is_some_and(|state| !state.waiters.is_empty())
+        })
+        .await;
+        cli(engine.address(), &["SCRIPT", "FLUSH"]);
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+        assert_eq!(waiting.await.unwrap(), Release::Released);
+    }
+}
+
+#[tokio::test]
+async fn a_redis_that_is_too_old_is_told_so() {
+    let unknown = b"-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n-ERR x\r\n-ERR x\r\n";
+    let older = impostor(vec![unknown]);
+    says(&refusal(&url(older)).await, ErrorKind::Config, &["6.2"]);
+    // One that knows HELLO: it answers that, the naming of the client, and then what it is.
+    let greeting = b"%1\r\n+proto\r\n:3\r\n+OK\r\n+OK\r\n";
+    let old = impostor(vec![greeting, b"$22\r\nredis_version:6.0.16\r\n\r\n"]);
+    says(&refusal(&url(old)).await, ErrorKind::Config, &["6.0.16", "6.2"]);
+}
+
+#[tokio::test]
+async fn a_redis_restarted_empty_goes_on_with_larger_tokens() {
+    let engine = engines::private(&Config::redis()).unwrap();
+    let locks = locks(&url(engine.address())).await.unwrap();
+    let mut last = None;
+    for _ in 0..3 {
+        let guard = locks.lock("a").ttl(Duration::from_secs(1)).acquire().await.unwrap();
+        assert!(last < Some(guard.token()), "{last:?} {:?}", guard.token());
+        last = Some(guard.token());
+        engine.kill();
+        engine.restart(Data::Lost).unwrap();
+        let lost = tokio::time::timeout(Duration::from_secs(3), guard.lost()).await;
+        lost.expect("the holder hears that Redis has forgotten it");
+    }
+}
+
+#[tokio::test]
+async fn a_script_that_blocks_redis_delays_locks_and_loses_none() {
+    let engine = engines::private(&Config::redis()).unwrap();
+    let backend = backend(&url(engine.address())).await.unwrap();
+    let address = engine.address();
+    let blocking = std::thread::spawn(move || {
+        let spin = "local t = redis.call('TIME')[1] + 2 while tonumber(redis.call('TIME')[1]) < t do end";
+        cli(address, &["EVAL", spin, "0"])
+    });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let claim = claim("a");
+    let attempt = tokio::time::timeout(Duration::from_secs(10), backend.try_acquire(&claim)).await;
+    match attempt.expect("it does not hang") {
+        Ok(Attempt::Granted(grant)) => drop(backend.release(&grant).await.unwrap()),
+        Ok(Attempt::Busy(contention)) => panic!("nobody has it: {contention:?}"),
+        Err(error) => panic!("two seconds are no reason to give up: {error}"),
+    }
+    blocking.join().unwrap();
+}
