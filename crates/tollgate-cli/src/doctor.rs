@@ -33,7 +33,6 @@ const EXAMPLES: &str = "\
 Examples:
   tollgate doctor
   tollgate doctor file:locks
-  tollgate doctor redis://127.0.0.1/
   tollgate doctor --json | head -c 300";
 
 pub(crate) async fn run(args: DoctorArgs) -> Result<Exit> {
