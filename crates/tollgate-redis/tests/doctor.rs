@@ -165,20 +165,16 @@ async fn what_cannot_be_seen_or_done_is_said_instead_of_failing() {
         assert_eq!(cli(engine.address(), &[&reset[..], rules].concat()), "OK");
         RedisConfig::from_url(&format!("redis://{name}:pw@{}/", engine.address())).unwrap()
     };
-    let keys = ["~lock:*", "~{lock:*", "&tg:*"];
-    let commands = [
-        "+@scripting",
-        "+@pubsub",
-        "+@read",
-        "+@write",
-        "+@connection",
-        "+client|kill",
-        "+time",
-        "-@dangerous",
-    ];
-    let narrow = user("narrow", &[&keys[..], &commands[..], &["+client|kill"]].concat());
-    let checkup = examine(narrow).await.unwrap();
+    let page =
+        include_str!("../../../docs/backends/redis.md").split_once("## Settings that matter").unwrap().1;
+    let pasted = page.split_once("```sh\n").unwrap().1.split_once("```").unwrap().0;
+    let found = format!("redis-cli() {{ command redis-cli -p {} \"$@\"; }}\n", engine.address().port());
+    let output = std::process::Command::new("bash").arg("-c").arg(found + pasted).output().unwrap();
+    assert!(output.status.success() && output.stdout.starts_with(b"OK"), "{output:?}");
+    let url = format!("redis://locker:PASSWORD@{}/", engine.address());
+    let checkup = examine(RedisConfig::from_url(&url).unwrap()).await.unwrap();
     assert_said(&checkup, &[(Note, "INFO"), (Note, "CONFIG GET")]);
+    assert!(support::locks(&url).await.unwrap().lock("a").try_acquire().await.unwrap().is_some());
     let elsewhere = user("elsewhere", &["~other:*", "&*", "+@all"]);
     assert_said(&examine(elsewhere).await.unwrap(), &[(Problem, "may not EVALSHA, SET, ZADD, EXPIRE on")]);
     let reader = user("reader", &["~*", "&*", "+@all", "-@write", "-eval", "-evalsha"]);
