@@ -385,12 +385,22 @@ fn what_the_page_says_works_when_pasted() {
 
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("fenced-set.lua"), script).unwrap();
-    let port = engines::private(&Config::redis()).unwrap();
+    let engine = engines::private(&Config::redis()).unwrap();
     // The page's redis-cli is one that knows no port.
-    let found = format!("redis-cli() {{ command redis-cli -p {} \"$@\"; }}\n", port.address().port());
+    let found = format!("redis-cli() {{ command redis-cli -p {} \"$@\"; }}\n", engine.address().port());
     let pasted = found + &shown("## Fencing what is in Redis", "sh");
     let output = Command::new("bash").arg("-c").arg(pasted).current_dir(folder.path()).output().unwrap();
     let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
     let said: Vec<_> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     assert_eq!(said, ["OK", "FENCED 1002 was here already, the token 1001 is stale", "17"]);
+
+    // Callers in other languages may pass anything.
+    let file = folder.path().join("fenced-set.lua").display().to_string();
+    let marked = ["--eval", &file, "total", "{total}:mark", ",", "0"];
+    for wrong in [["0", "exclusive"], ["x", "exclusive"], ["9007199254740992", "exclusive"], ["1003", "both"]]
+    {
+        let answer = cli(engine.address(), &[&marked[..], &wrong].concat());
+        assert!(answer.contains("BADTOKEN"), "{wrong:?}: {answer}");
+    }
+    assert_eq!(cli(engine.address(), &["MGET", "total", "{total}:mark"]), "17\n1002", "nothing was changed");
 }
