@@ -221,6 +221,8 @@ async fn a_cluster_is_examined_server_by_server() {
     assert!(nodes.iter().all(|node| checkup.subject.contains(node)), "{}", checkup.subject);
     cli(engines[2].address(), &["CONFIG", "SET", "appendfsync", "everysec"]);
     assert_said(&examined().await, &[(Note, &format!("{}: its disk may lack the last second", nodes[2]))]);
+    engines[2].kill();
+    assert_said(&examined().await, &[(Problem, &format!("{} cannot be asked", nodes[2]))]);
 }
 
 /// Three servers that know nothing of each other.

@@ -21,8 +21,15 @@ pub(super) fn look(seen: &Seen, findings: &mut Vec<Finding>) {
     }
 }
 
-/// A disk that cannot be written.
+/// A disk that cannot be written, or is still being read.
 pub(super) fn trouble(seen: &Seen, findings: &mut Vec<Finding>) {
+    if seen.info("loading") == Some("1") {
+        findings.push(Finding::problem(
+            "it is still reading its data from its disk",
+            "it answers nothing else until it has",
+            "wait, and examine it again",
+        ));
+    }
     for (field, what) in [
         ("aof_last_write_status", "the last write to its append-only file failed"),
         ("aof_last_bgrewrite_status", "the last rewrite of its append-only file failed"),
@@ -102,6 +109,7 @@ mod tests {
             assert_eq!(said(&[], &[(setting, value)])[0].0, Severity::Note);
             assert!(!is_durable(&healthy(&[], &[(setting, value)])));
         }
+        assert_eq!(said(&[("loading", "1")], &[])[0].0, Severity::Problem);
         assert!(said(&[("aof_enabled", "0")], &[])[0].1.contains("nothing"));
         assert!(said(&[("aof_enabled", "0")], &[("save", "3600 1")])[0].1.contains("3600 1"));
         assert!(is_durable(&healthy(&[], &[])));

@@ -53,10 +53,22 @@ pub async fn examine(config: RedisConfig) -> Result<Checkup> {
         }
     };
     let looked = join_all(endpoints.iter().map(|endpoint| Seen::look(endpoint, &config))).await;
-    let seen = looked.into_iter().collect::<Result<Vec<_>>>()?;
+    let mut seen = Vec::new();
+    for (endpoint, answer) in endpoints.iter().zip(looked) {
+        match answer {
+            Ok(server) => seen.push(server),
+            // Of one that is alone there is nothing else to say.
+            Err(error) if endpoints.len() == 1 => return Err(error),
+            Err(error) => findings.push(Finding::problem(
+                format!("{} cannot be asked: {}", endpoint.address(), error.message()),
+                "no lock whose slot it has can be taken",
+                "start it, or have one of its replicas take its place",
+            )),
+        }
+    }
     let judged = seen.iter().map(|server| (server.name.clone(), of_server(server))).collect::<Vec<_>>();
     findings.extend(together(judged));
-    let names: Vec<_> = seen.iter().map(|server| server.name.as_str()).collect();
+    let names: Vec<_> = endpoints.iter().map(Endpoint::address).collect();
     let subject = format!("Redis at {}", names.join(", "));
     Ok(Checkup { subject, findings, guarantees: guarantees(&seen) })
 }
@@ -98,7 +110,7 @@ fn together(mut judged: Vec<(String, Vec<Finding>)>) -> Vec<Finding> {
 /// What is declared for every Redis, and more for those that write to their disks before they answer.
 fn guarantees(seen: &[Seen]) -> Guarantees {
     let declared = capabilities().guarantees;
-    let durable = seen.iter().all(disk::is_durable);
+    let durable = !seen.is_empty() && seen.iter().all(disk::is_durable);
     Guarantees::new(|fault| match fault {
         Fault::EngineRestarted if durable => (Basis::Kept, Basis::Kept),
         _ => (declared.under(fault).exclusion, declared.under(fault).tokens),

@@ -114,9 +114,12 @@ async fn answers(connection: &mut MultiplexedConnection, commands: &Pipeline) ->
 async fn of_info(connection: &mut MultiplexedConnection) -> Result<Option<HashMap<String, String>>> {
     let mut question = Pipeline::new();
     question.cmd("INFO");
-    let answer = answers(connection, &question).await?.pop();
-    let text = answer.and_then(|value| String::from_redis_value(value).ok());
-    Ok(text.map(|text| fields(&text)))
+    let answer = answers(connection, &question).await?.pop().unwrap_or_default();
+    if is_refused(&answer) {
+        return Ok(None);
+    }
+    let text = answer.extract_error().map_err(of_connect)?;
+    Ok(String::from_redis_value(text).ok().map(|text| fields(&text)))
 }
 
 pub(super) fn fields(text: &str) -> HashMap<String, String> {
@@ -170,14 +173,14 @@ async fn of_rights(connection: &mut MultiplexedConnection, prefix: &str) -> Resu
     tries.cmd("TIME");
     let names = ["EVALSHA", "SET", "ZADD", "EXPIRE", "PUBLISH", "CLIENT KILL", "TIME"];
     let answers = answers(connection, &tries).await?;
-    let refused = names.into_iter().zip(answers).filter(|(_, answer)| match answer {
-        Value::ServerError(error) => {
-            error.code() == "NOPERM"
-                || error.details().is_some_and(|said| said.starts_with("unknown command"))
-        }
-        _ => false,
-    });
+    let refused = names.into_iter().zip(answers).filter(|(_, answer)| is_refused(answer));
     Ok(refused.map(|(name, _)| name).collect())
+}
+
+/// Whether this user may not do it, or nobody may because it was renamed.
+fn is_refused(answer: &Value) -> bool {
+    let Value::ServerError(error) = answer else { return false };
+    error.code() == "NOPERM" || error.details().is_some_and(|said| said.starts_with("unknown command"))
 }
 
 async fn of_member(connection: &mut MultiplexedConnection, run: &str) -> Result<(Option<String>, bool)> {
