@@ -67,7 +67,7 @@ fn limit(url: &Url<'_>) -> Result<Option<Duration>> {
 }
 
 /// Refuses what [`layered`] would, without an engine.
-#[cfg(feature = "file")]
+#[cfg(any(feature = "file", feature = "redis"))]
 pub(crate) fn check_layers(url: &Url<'_>) -> Result<()> {
     if limit(url)?.is_some_and(|limit| limit.is_zero()) {
         return Err(Timeout::too_short());

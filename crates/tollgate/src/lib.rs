@@ -33,7 +33,7 @@ pub mod blocking;
 mod connect;
 mod doctor;
 #[cfg(feature = "redis")]
-mod redis;
+pub mod redis;
 #[cfg(feature = "redis")]
 mod redlock;
 mod url;
@@ -74,6 +74,11 @@ struct FilePage;
 #[cfg(all(doctest, feature = "file", feature = "memory"))]
 #[doc = include_str!("../../../docs/backends/memory.md")]
 struct MemoryPage;
+
+/// Compiles what docs/backends/redis.md shows.
+#[cfg(all(doctest, feature = "redis"))]
+#[doc = include_str!("../../../docs/backends/redis.md")]
+struct RedisPage;
 
 /// Compiles and runs what docs/watching.md shows.
 #[cfg(all(doctest, feature = "file", feature = "memory"))]
