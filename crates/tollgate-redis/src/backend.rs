@@ -30,10 +30,10 @@ const EVENTS_EVERY: Duration = Duration::from_millis(250);
 const HEARING: Duration = Duration::from_secs(1);
 const DEAF: Duration = Duration::from_millis(50);
 /// For how long a name counts as wanted by others.
-const CONTENDED: Duration = Duration::from_secs(2);
+pub(crate) const CONTENDED: Duration = Duration::from_secs(2);
 /// How long an idle lock's token is remembered, in seconds: seven days, and the hour after which that is said again.
-const REMEMBERED: u64 = 7 * 24 * 3600 + EXPIRY_EVERY.as_secs();
-const EXPIRY_EVERY: Duration = Duration::from_secs(3600);
+pub(crate) const REMEMBERED: u64 = 7 * 24 * 3600 + EXPIRY_EVERY.as_secs();
+pub(crate) const EXPIRY_EVERY: Duration = Duration::from_secs(3600);
 /// How often the first waiter looks whether a client of another kind has left.
 const FOREIGN_EVERY: Duration = Duration::from_millis(100);
 

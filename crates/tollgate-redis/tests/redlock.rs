@@ -82,16 +82,24 @@ impl Subject for Redlock {
     }
 }
 
-/// Whether a request runs the script of `operation`.
+/// Whether a request is one of `operation`: its script, or the plain command that takes a free lock.
 fn asks_for(operation: Operation, frame: &[u8]) -> bool {
     let script = match operation {
         // Whoever waits asks again and again, by the same request.
+        Operation::TryAcquire | Operation::Acquire if takes(frame) => return true,
         Operation::TryAcquire | Operation::Acquire => "acquire",
         Operation::Withdraw | Operation::Release => "release",
         Operation::Extend => "renew",
     };
-    let hash = redlock_hash_of(script).expect("a script of ours").as_bytes();
-    frame.windows(hash.len()).any(|bytes| bytes == hash)
+    contains(frame, redlock_hash_of(script).expect("a script of ours").as_bytes())
+}
+
+fn takes(frame: &[u8]) -> bool {
+    contains(frame, b"\r\nSET\r\n") && contains(frame, b" ~")
+}
+
+fn contains(frame: &[u8], part: &[u8]) -> bool {
+    frame.windows(part.len()).any(|bytes| bytes == part)
 }
 
 fn main() {

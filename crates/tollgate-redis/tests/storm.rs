@@ -1,6 +1,8 @@
 //! Many tasks on fifty names while servers are killed and started again: no token is given twice, and none steps back.
 #![allow(clippy::unwrap_used)]
 
+#[allow(dead_code, unreachable_pub)]
+mod redlock_support;
 mod support;
 
 use std::collections::HashSet;
@@ -8,13 +10,34 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tollgate_core::{Locks, Token};
+use redlock_support::{MAX_TTL, Nodes};
+use tollgate_core::{BootClock, Keeper, Locks, Token};
+use tollgate_redis::RedlockBackend;
 use tollgate_testkit::engines::{self, Config, Data, Engine};
 use tollgate_testkit::scale::scale;
 
 const NAMES: usize = 50;
 const CLIENTS: usize = 8;
 const TASKS: usize = 64;
+
+/// How bad it is.
+#[derive(Clone, Copy)]
+struct Weather {
+    /// What a server that was killed has when it starts again.
+    data: Data,
+    /// How long nothing is killed.
+    pause: Duration,
+    ttl: Duration,
+    /// After how many grants it is over.
+    enough: usize,
+}
+
+impl Weather {
+    fn new(data: Data, pause: usize, ttl: Duration) -> Self {
+        let pause = Duration::from_millis(scale(pause, 5000) as u64);
+        Self { data, pause, ttl, enough: scale(20_000, 1_000_000) }
+    }
+}
 
 /// What was granted, name by name.
 #[derive(Default)]
@@ -50,14 +73,14 @@ impl Ledger {
 }
 
 /// Takes and gives back locks until there were enough.
-async fn passages(locks: Locks, ledger: Arc<Ledger>, number: usize, enough: usize) {
+async fn passages(locks: Locks, ledger: Arc<Ledger>, number: usize, weather: Weather) {
     for round in 0.. {
-        if ledger.grants.load(Ordering::Relaxed) >= enough {
+        if ledger.grants.load(Ordering::Relaxed) >= weather.enough {
             return;
         }
         let name = (number * 31 + round * 7) % NAMES;
         let before = ledger.largest(name);
-        let request = locks.lock(format!("storm/{name}")).ttl(Duration::from_secs(2));
+        let request = locks.lock(format!("storm/{name}")).ttl(weather.ttl);
         match request.wait(Duration::from_secs(5)).acquire().await {
             Ok(guard) => {
                 ledger.grant(name, guard.token(), before);
@@ -73,24 +96,23 @@ async fn passages(locks: Locks, ledger: Arc<Ledger>, number: usize, enough: usiz
 }
 
 /// Kills one server after the other and starts it again, until it is told to stop.
-fn kill_in_turn(engines: &[Engine], data: Data, stop: &AtomicBool) -> usize {
-    let pause = Duration::from_millis(scale(700, 5000) as u64);
+fn kill_in_turn(engines: &[Engine], weather: Weather, stop: &AtomicBool) -> usize {
     let mut kills = 0;
     while !stop.load(Ordering::Relaxed) {
-        let until = Instant::now() + pause;
+        let until = Instant::now() + weather.pause;
         while Instant::now() < until && !stop.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(20));
         }
         let engine = &engines[kills % engines.len()];
         engine.kill();
-        engine.restart(data).unwrap();
+        engine.restart(weather.data).unwrap();
         kills += 1;
     }
     kills
 }
 
-async fn storm(what: &str, engines: Vec<Engine>, data: Data, open: impl AsyncFn() -> Locks) {
-    let (ledger, enough) = (Arc::new(Ledger::new()), scale(20_000, 1_000_000));
+async fn storm(what: &str, engines: Vec<Engine>, weather: Weather, open: impl AsyncFn() -> Locks) {
+    let ledger = Arc::new(Ledger::new());
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
         clients.push(open().await);
@@ -98,12 +120,12 @@ async fn storm(what: &str, engines: Vec<Engine>, data: Data, open: impl AsyncFn(
     let stop = Arc::new(AtomicBool::new(false));
     let killer = std::thread::spawn({
         let stop = stop.clone();
-        move || kill_in_turn(&engines, data, &stop)
+        move || kill_in_turn(&engines, weather, &stop)
     });
     let since = Instant::now();
     let mut tasks = tokio::task::JoinSet::new();
     for number in 0..TASKS {
-        tasks.spawn(passages(clients[number % CLIENTS].clone(), ledger.clone(), number, enough));
+        tasks.spawn(passages(clients[number % CLIENTS].clone(), ledger.clone(), number, weather));
     }
     while let Some(done) = tasks.join_next().await {
         done.unwrap();
@@ -120,16 +142,43 @@ async fn storm(what: &str, engines: Vec<Engine>, data: Data, open: impl AsyncFn(
     assert!(kills > 0, "nothing was killed meanwhile");
 }
 
+/// As many nodes that vote, of which one after the other is killed. With short ttls, so that those which forgot
+/// everything vote again soon.
+async fn redlock(what: &str, count: usize, config: &Config, weather: Weather) {
+    let nodes = Nodes::new(count, config);
+    redlock_support::initialized(&nodes.config).await;
+    let Nodes { engines, config } = nodes;
+    storm(what, engines, weather, async || {
+        let clock = Arc::new(BootClock::new(Keeper::global().unwrap()));
+        Locks::new(Arc::new(RedlockBackend::connect(config.clone(), clock).await.unwrap())).unwrap()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_nodes_that_lose_their_data_never_give_a_token_twice() {
+    redlock("three Redises without a disk", 3, &Config::redis(), Weather::new(Data::Lost, 3500, MAX_TTL))
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn five_nodes_that_keep_their_data_never_give_a_token_twice() {
+    redlock("five Redises with a disk", 5, &Config::durable_redis(), Weather::new(Data::Kept, 1500, MAX_TTL))
+        .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_redis_that_keeps_its_data_never_gives_a_token_twice() {
     let engine = engines::private(&Config::durable_redis()).unwrap();
     let url = format!("redis://{}/", engine.address());
-    storm("one Redis with a disk", vec![engine], Data::Kept, async || support::locks(&url).await.unwrap()).await;
+    let weather = Weather::new(Data::Kept, 700, Duration::from_secs(2));
+    storm("one Redis with a disk", vec![engine], weather, async || support::locks(&url).await.unwrap()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_redis_that_loses_its_data_goes_on_from_the_clock() {
     let engine = engines::private(&Config::redis()).unwrap();
     let url = format!("redis://{}/", engine.address());
-    storm("one Redis without", vec![engine], Data::Lost, async || support::locks(&url).await.unwrap()).await;
+    let weather = Weather::new(Data::Lost, 700, Duration::from_secs(2));
+    storm("one Redis without", vec![engine], weather, async || support::locks(&url).await.unwrap()).await;
 }

@@ -21,23 +21,33 @@ const STARTS: usize = 3;
 const SOON: Duration = Duration::from_millis(5);
 
 /// How one start of an attempt ended.
-enum Ended {
+pub(super) enum Ended {
     With(Attempt),
     /// A node's counter was here already.
     Overtaken(u64),
 }
 
 /// What the claim asks of every node, apart from who the node is.
-struct Request {
-    keys: [String; 2],
-    owner: String,
-    ttl: u64,
-    sent: Moment,
+pub(super) struct Request {
+    pub(super) keys: [String; 2],
+    pub(super) owner: String,
+    pub(super) ttl: u64,
+    pub(super) sent: Moment,
     /// " SENT DETAILS", as they follow the token.
-    rest: String,
+    pub(super) rest: String,
 }
 
 impl Request {
+    pub(super) fn new(backend: &RedlockBackend, claim: &Claim, sent: Moment) -> Result<Self> {
+        Ok(Self {
+            keys: backend.keys(&claim.name),
+            owner: claim.owner.to_hex(),
+            ttl: millis(claim.ttl),
+            sent,
+            rest: format!(" {} {}", sent.as_nanos(), written(&claim.details)?),
+        })
+    }
+
     fn acquire(&self, hint: u64) -> Question {
         self.of(&script::ACQUIRE, hint)
     }
@@ -54,11 +64,22 @@ impl Request {
 
 /// A claim that nodes may know of. If its future is dropped or fails, the connections are remembered over which it
 /// was sent: a withdrawal must not overtake it.
-struct UnderWay<'a> {
+pub(super) struct UnderWay<'a> {
     backend: &'a RedlockBackend,
     owner: OwnerId,
     links: &'a Links,
     settled: bool,
+}
+
+impl<'a> UnderWay<'a> {
+    pub(super) fn new(backend: &'a RedlockBackend, owner: OwnerId, links: &'a Links) -> Self {
+        Self { backend, owner, links, settled: false }
+    }
+
+    /// What became of it is known.
+    pub(super) fn settle(&mut self) {
+        self.settled = true;
+    }
 }
 
 impl Drop for UnderWay<'_> {
@@ -79,6 +100,11 @@ impl RedlockBackend {
             ));
         }
         self.capabilities.check_ttl(claim.ttl)?;
+        if !self.contended.has(&self.keys(&claim.name)[0], self.clock.now())
+            && let Some(attempt) = self.take(claim).await?
+        {
+            return Ok(attempt);
+        }
         for _ in 0..STARTS {
             // Above what was seen, too: after a recovery nodes are ahead of all clocks.
             let hint = now_in_micros().max(self.highest.load(Ordering::Relaxed) + 1);
@@ -98,14 +124,8 @@ impl RedlockBackend {
             self.recovery.start();
         }
         let sent = self.clock.now();
-        let request = Request {
-            keys: self.keys(&claim.name),
-            owner: claim.owner.to_hex(),
-            ttl: millis(claim.ttl),
-            sent,
-            rest: format!(" {} {}", sent.as_nanos(), written(&claim.details)?),
-        };
-        let mut under_way = UnderWay { backend: self, owner: claim.owner, links: &links, settled: false };
+        let request = Request::new(self, claim, sent)?;
+        let mut under_way = UnderWay::new(self, claim.owner, &links);
         let mut ballot = Ballot::new(links.len());
         let acquire = request.acquire(hint);
         let mut round = Round::new(&self.lanes, &links, sent, &acquire, |_| true);
@@ -126,13 +146,18 @@ impl RedlockBackend {
             }
             Verdict::TooFew { unknown } => {
                 self.give_back(claim, &links, &ballot).await;
-                let absent = |node: &usize| matches!(ballot.vote(*node), Some(Vote::None { .. }));
-                let absent: Vec<usize> = (0..links.len()).filter(absent).collect();
-                return Err(self.lanes.without(&absent, unknown));
+                return Err(self.too_few(&ballot, unknown));
             }
         };
-        under_way.settled = true;
+        under_way.settle();
         Ok(ended)
+    }
+
+    /// Too few nodes voted: says who is missing.
+    pub(super) fn too_few(&self, ballot: &Ballot, unknown: bool) -> Error {
+        let absent = |node: &usize| matches!(ballot.vote(*node), Some(Vote::None { .. }));
+        let absent: Vec<usize> = (0..self.lanes.nodes.len()).filter(absent).collect();
+        self.lanes.without(&absent, unknown)
     }
 
     fn vote(&self, node: usize, links: &Links, reply: &Reply, sent: Moment) -> Vote {
@@ -162,7 +187,7 @@ impl RedlockBackend {
     }
 
     /// A majority stands at `token`. It is held if something is left of it.
-    async fn granted(
+    pub(super) async fn granted(
         &self,
         claim: &Claim,
         links: &Links,

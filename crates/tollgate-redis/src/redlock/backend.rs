@@ -9,7 +9,9 @@ use tollgate_core::{
     LockName, LockState, Release, Result, Revocation, Token, events, wait,
 };
 
+use crate::backend::{CONTENDED, EXPIRY_EVERY};
 use crate::keys::encode_prefix;
+use crate::recent::Recent;
 use crate::redlock::capabilities::capabilities;
 use crate::redlock::config::RedlockConfig;
 use crate::redlock::lanes::{Lanes, Links};
@@ -36,6 +38,10 @@ pub struct RedlockBackend {
     pub(super) recovery: Recovery,
     /// The highest token that was seen here, of any lock: the next hint is above it.
     pub(super) highest: AtomicU64,
+    /// Names that somebody else wanted, too: there scripts are quicker.
+    pub(super) contended: Recent,
+    /// Names whose tokens are remembered long enough.
+    pub(super) remembered: Recent,
 }
 
 impl RedlockBackend {
@@ -56,6 +62,8 @@ impl RedlockBackend {
             healing: Arc::default(),
             recovery,
             highest: AtomicU64::new(0),
+            contended: Recent::new(CONTENDED),
+            remembered: Recent::new(EXPIRY_EVERY),
         })
     }
 

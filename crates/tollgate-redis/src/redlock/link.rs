@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, RedisError, Value};
+use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, Pipeline, RedisError, Value};
 use tollgate_core::Moment;
 
 use crate::endpoint::Endpoint;
@@ -33,6 +33,8 @@ pub(crate) struct Link {
     pub(crate) member: String,
     /// How long the node had run, at least, when this was opened, and when that was.
     uptime: (Duration, Instant),
+    /// What the node's clock said then.
+    time: (Duration, Instant),
     pulse: Arc<Pulse>,
     tap: Tap,
     /// Since when nobody has waited for an answer long enough to get one; 0 while answers come.
@@ -47,11 +49,11 @@ impl Link {
         let config = AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(QUEUE);
         let (mut connection, pulse, tap) = dial(endpoint, config, Arc::default()).await?;
         let mut greeting = redis::pipe();
-        greeting.cmd("CLIENT").arg("ID").cmd("INFO").arg("server").cmd("GET").arg(RECORD);
+        greeting.cmd("CLIENT").arg("ID").cmd("INFO").arg("server").cmd("GET").arg(RECORD).cmd("TIME");
         for lua in script::ALL {
             greeting.cmd("SCRIPT").arg("LOAD").arg(lua.code).ignore();
         }
-        let (id, info, member): (u64, String, Option<String>) =
+        let (id, info, member, time): (u64, String, Option<String>, (u64, u64)) =
             greeting.query_async(&mut connection).await.map_err(Trouble::connecting)?;
         let said = |what: &str| info.lines().find_map(|line| line.strip_prefix(what)).map(str::trim);
         let run_id = said("run_id:").filter(|id| !id.is_empty()).ok_or_else(|| {
@@ -67,6 +69,7 @@ impl Link {
             run_id: run_id.to_owned(),
             member: member_of(run_id),
             uptime: (Duration::from_secs(seconds.saturating_sub(1)), Instant::now()),
+            time: (Duration::new(time.0, 0) + Duration::from_micros(time.1), Instant::now()),
             pulse,
             tap,
             unheard_since: AtomicU64::new(0),
@@ -88,6 +91,19 @@ impl Link {
     /// How long the node has run by now, at least.
     pub(crate) fn uptime(&self) -> Duration {
         self.uptime.0 + self.uptime.1.elapsed()
+    }
+
+    /// What the node's clock says by now, in microseconds, if nobody has set it since.
+    pub(crate) fn time(&self) -> u64 {
+        u64::try_from((self.time.0 + self.time.1.elapsed()).as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// Sends commands in one go. Each is answered by itself.
+    pub(crate) async fn ask_all(&self, requests: Pipeline) -> Result<Value, Trouble> {
+        let mut connection = self.connection.clone();
+        let _under_way = self.pulse.begin();
+        let answers = connection.send_packed_commands(&requests, 0, requests.len()).await;
+        self.judged(answers.map(Value::Array))
     }
 
     /// Asks for something.

@@ -33,6 +33,8 @@ impl Shown {
         let ours = || {
             let words = std::str::from_utf8(value).ok()?.splitn(4, ' ').collect::<Vec<_>>();
             let [owner, token, _sent, details] = words[..] else { return None };
+            // Taken without a script.
+            let token = token.strip_prefix('~').unwrap_or(token);
             let token = Token::new(token.parse().ok()?).ok()?;
             let details = serde_json::from_str(details).unwrap_or_default();
             (owner.len() == 32).then(|| (owner.as_bytes().to_vec(), token, details))

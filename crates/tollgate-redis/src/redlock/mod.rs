@@ -34,6 +34,7 @@ mod release;
 mod renew;
 mod round;
 mod script;
+mod take;
 mod trouble;
 mod voter;
 

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use redis::Value;
+use redis::{Pipeline, Value};
 use tollgate_core::Moment;
 
 use crate::redlock::lanes::{Lanes, Links};
@@ -67,10 +67,38 @@ impl Round {
         question: &Question,
         meant: impl Fn(usize) -> bool,
     ) -> Self {
+        let ask = |link: &Arc<Link>| {
+            let (link, request) = (link.clone(), question.to(link));
+            Box::pin(async move { link.ask(request).await }) as Asking
+        };
+        Self::of(lanes, links, sent, meant, ask)
+    }
+
+    /// Asks every node for several things in one go.
+    pub(crate) fn of_several(
+        lanes: &Arc<Lanes>,
+        links: &Links,
+        sent: Moment,
+        several: impl Fn(&Link) -> Pipeline,
+    ) -> Self {
+        let ask = |link: &Arc<Link>| {
+            let (link, requests) = (link.clone(), several(link));
+            Box::pin(async move { link.ask_all(requests).await }) as Asking
+        };
+        Self::of(lanes, links, sent, |_| true, ask)
+    }
+
+    fn of(
+        lanes: &Arc<Lanes>,
+        links: &Links,
+        sent: Moment,
+        meant: impl Fn(usize) -> bool,
+        ask: impl Fn(&Arc<Link>) -> Asking,
+    ) -> Self {
         let (mut asking, mut not_asked) = (Vec::with_capacity(links.len()), Vec::new());
         for (node, link) in links.iter().enumerate().filter(|(node, _)| meant(*node)) {
             match link {
-                Some(link) => asking.push((node, ask(link.clone(), question))),
+                Some(link) => asking.push((node, ask(link))),
                 None => not_asked.push(node),
             }
         }
@@ -170,9 +198,4 @@ impl Drop for Round {
             }
         }
     }
-}
-
-fn ask(link: Arc<Link>, question: &Question) -> Asking {
-    let request = question.to(&link);
-    Box::pin(async move { link.ask(request).await })
 }

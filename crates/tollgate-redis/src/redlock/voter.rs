@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Cmd;
+use redis::{Cmd, FromRedisValue, Value};
 use tollgate_core::{ErrorKind, OwnerId};
 
 use crate::redlock::backend::millis;
@@ -181,17 +181,28 @@ async fn highest_known(link: &Link) -> Result<u64, Trouble> {
         scan.arg("SCAN").arg(cursor).arg("MATCH").arg("{*}:fence").arg("COUNT").arg(BATCH);
         let (next, keys): (u64, Vec<Vec<u8>>) = link.query(scan).await?;
         if !keys.is_empty() {
-            let mut read = Cmd::new();
-            read.arg("MGET").arg(keys);
-            let counters: Vec<Option<Vec<u8>>> = link.query(read).await?;
-            let number = |counter: &Vec<u8>| std::str::from_utf8(counter).ok()?.parse().ok();
-            highest = counters.iter().flatten().filter_map(number).fold(highest, u64::max);
+            let mut read = redis::pipe();
+            for key in &keys {
+                read.cmd("ZSCORE").arg(key).arg("f");
+            }
+            // Where something else has such a name, it is no counter.
+            let scores = link.ask_all(read).await?;
+            let scores = scores.as_sequence().unwrap_or_default().iter();
+            highest = scores
+                .filter_map(|score| u64::from_redis_value_ref(&whole(score)?).ok())
+                .fold(highest, u64::max);
         }
         if next == 0 {
             return Ok(highest);
         }
         cursor = next;
     }
+}
+
+/// A score as a number without a fraction, which tokens are.
+fn whole(score: &Value) -> Option<Value> {
+    let score = f64::from_redis_value_ref(score).ok()?;
+    Some(Value::BulkString(format!("{score:.0}").into_bytes()))
 }
 
 /// The mutex keys of some nodes. They keep two clients from doing the same work; nothing breaks if they do.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tollgate_core::{BootClock, Clock, Keeper, Locks, Result};
+use tollgate_core::{BootClock, Clock, ErrorKind, Keeper, Locks, Result};
 use tollgate_redis::{Initialized, RedlockBackend, RedlockConfig, redlock_init};
 use tollgate_testkit::engines::{self, Config, Data, Engine};
 
@@ -13,9 +13,20 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 /// The longest ttl: so long a node does not vote that may have forgotten something.
 pub const MAX_TTL: Duration = Duration::from_secs(1);
 
+/// Makes voters of new nodes, also on a machine that has not much time for them.
+pub async fn initialized(config: &RedlockConfig) {
+    for _ in 0..20 {
+        match redlock_init(config).await {
+            Ok(done) => return assert_eq!(done, Initialized::Now),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
+        }
+    }
+    panic!("the nodes do not answer");
+}
+
 /// Some Redises that know nothing of each other.
 pub struct Nodes {
-    engines: Vec<Engine>,
+    pub engines: Vec<Engine>,
     pub config: RedlockConfig,
 }
 
@@ -28,7 +39,7 @@ impl Nodes {
     /// So many that vote.
     pub async fn ready(count: usize, config: &Config) -> Self {
         let nodes = Self::new(count, config);
-        assert_eq!(redlock_init(&nodes.config).await.unwrap(), Initialized::Now);
+        initialized(&nodes.config).await;
         nodes
     }
 

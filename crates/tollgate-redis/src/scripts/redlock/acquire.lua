@@ -1,5 +1,4 @@
--- Takes the lock on this node, with a token of this node's own. The layout is explained in redlock/mod.rs. Most locks are
--- free and most hints good, so it writes first and looks afterwards: every call costs more than all the arithmetic.
+-- Takes the lock on this node, with a token of this node's own. The layout is explained in redlock/mod.rs.
 --
 -- KEYS: 1 lock, 2 fence, 3 member. ARGV: 1 owner, 2 hint, 3 ttl in ms, 4 " <sent> <details>"
 -- Answers "<token>", "O<token> <sent>" if the owner had it already, "B<pttl>" or "R".
@@ -9,27 +8,28 @@ local g = call('GET', KEYS[3])
 if not g then
   return 'R'
 end
-if not call('SET', KEYS[1], owner .. ' ' .. token .. ARGV[4], 'PX', ARGV[3], 'NX') then
-  local value = call('GET', KEYS[1])
+local value = call('GET', KEYS[1])
+if value then
   if string.sub(value, 1, 32) == owner then
-    -- Asked again: what was said the first time, and from when its life counts.
+    -- Asked again: what was said the first time, and from when its life counts. Not of a lock that was taken without a
+    -- script: its token may have been refused.
     local given, sent = string.match(value, '^%x+ (%d+) (%d+)')
-    return 'O' .. given .. ' ' .. sent
+    if given then
+      return 'O' .. given .. ' ' .. sent
+    end
   end
   return 'B' .. call('PTTL', KEYS[1])
 end
-local last = math.max(tonumber(call('SET', KEYS[2], token, 'EX', '604800', 'GET') or 0), tonumber(g))
+local last = math.max(tonumber(call('ZSCORE', KEYS[2], 'f') or 0), tonumber(g))
 local hint = tonumber(token)
-if hint > last and hint <= last + 1000000 then
-  return token
-end
--- The hint lines the nodes' counters up. A client whose clock is wrong must not drag them far into the future: at most a
--- second beyond what this node knows, or a minute beyond its clock.
-local time = call('TIME')
-local fair = math.max(math.min(hint, (time[1] + 60) * 1000000 + time[2]), last + 1)
-if fair ~= hint then
+if hint <= last or hint > last + 1000000 then
+  -- The hint lines the nodes' counters up. A client whose clock is wrong must not drag them far into the future: at most
+  -- a second beyond what this node knows, or a minute beyond its clock.
+  local time = call('TIME')
+  local fair = math.max(math.min(hint, (time[1] + 60) * 1000000 + time[2]), last + 1)
   token = string.format('%.0f', fair)
-  call('SET', KEYS[1], owner .. ' ' .. token .. ARGV[4], 'PX', ARGV[3])
-  call('SET', KEYS[2], token, 'EX', '604800')
 end
+call('SET', KEYS[1], owner .. ' ' .. token .. ARGV[4], 'PX', ARGV[3])
+call('ZADD', KEYS[2], token, 'f')
+call('EXPIRE', KEYS[2], '608400')
 return token

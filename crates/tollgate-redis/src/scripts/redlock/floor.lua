@@ -2,11 +2,9 @@
 --
 -- KEYS: 1 fence, 2 member. ARGV: 1 the number. Answers "1" or "R".
 
-local v = redis.call('MGET', KEYS[1], KEYS[2])
-if not v[2] then
+if redis.call('EXISTS', KEYS[2]) == 0 then
   return 'R'
 end
-if tonumber(v[1] or 0) < tonumber(ARGV[1]) then
-  redis.call('SET', KEYS[1], ARGV[1], 'EX', '604800')
-end
+redis.call('ZADD', KEYS[1], 'GT', ARGV[1], 'f')
+redis.call('EXPIRE', KEYS[1], '608400')
 return '1'

@@ -2,8 +2,7 @@
 --
 -- KEYS: 1 lock. ARGV: 1 owner. Answers 1, or 0 if it was not the owner's.
 
-local value = redis.call('GET', KEYS[1])
-if value and string.sub(value, 1, 32) == ARGV[1] then
+if redis.call('GETRANGE', KEYS[1], '0', '31') == ARGV[1] then
   return redis.call('DEL', KEYS[1])
 end
 return 0
