@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
+use redis::{AsyncCommands, AsyncConnectionConfig};
 use support::{cli, locks};
 use tollgate_core::{ErrorKind, Fence, Locks};
 use tollgate_redis::{FencedScript, RedisFence};
@@ -19,10 +19,12 @@ fn shared() -> SocketAddr {
     engines::shared(&Config::redis()).address()
 }
 
-/// A user's own connection.
+/// A user's own connection, with more patience than the driver has by itself: machines that test are busy.
 async fn connection(address: SocketAddr) -> MultiplexedConnection {
     let client = redis::Client::open(format!("redis://{address}/")).unwrap();
-    client.get_multiplexed_async_connection().await.unwrap()
+    let patience = Some(Duration::from_secs(30));
+    let config = AsyncConnectionConfig::new().set_response_timeout(patience).set_connection_timeout(patience);
+    client.get_multiplexed_async_connection_with_config(&config).await.unwrap()
 }
 
 async fn on_shared() -> (Locks, MultiplexedConnection) {
