@@ -30,6 +30,7 @@ mod link;
 mod links;
 mod pulse;
 mod recent;
+mod redlock;
 mod reply;
 mod script;
 mod sentinel;
@@ -43,5 +44,8 @@ pub use config::{Login, RedisConfig, Servers, TlsFiles};
 pub use doctor::{examine, examine_redlock};
 pub use endpoint::Host;
 pub use fence::{FencedCall, FencedScript, RedisFence};
+#[doc(hidden)]
+pub use redlock::redlock_hash_of;
+pub use redlock::{Initialized, RedlockBackend, RedlockConfig, init as redlock_init};
 #[doc(hidden)]
 pub use script::hash_of;
