@@ -1,4 +1,5 @@
 //! `tollgate` on Redis, where a lock ends with its ttl: nothing of the command may live when the next one starts.
+#![allow(clippy::unwrap_used)]
 
 mod support;
 
@@ -138,4 +139,23 @@ fn doctor_says_what_must_be_changed_and_what_is_only_worth_knowing() {
     engine.kill();
     let gone = sandbox.output(&["doctor", &format!("redis://{}/", engine.address())]);
     assert_eq!(gone.status.code(), Some(69), "{}", text(&gone.stderr));
+}
+
+#[test]
+fn doctor_knows_the_nodes_that_were_made_voters() {
+    let nodes: Vec<_> = (0..3).map(|_| engines::private(&Config::redis()).unwrap()).collect();
+    let hosts: Vec<_> = nodes.iter().map(|node| node.address().to_string()).collect();
+    let (sandbox, url) = (Sandbox::new(), format!("redlock://{}", hosts.join(",")));
+    let said = |url: &str| {
+        let output = sandbox.output(&["doctor", url]);
+        // All of them are on this machine.
+        assert_eq!(output.status.code(), Some(78), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    assert!(said(&url).contains("no node has ever voted"), "{}", said(&url));
+    assert!(sandbox.output(&["redlock-init", &url]).status.success());
+    let voting = said(&url);
+    assert!(voting.contains("every node that answers votes") && !voting.contains("longest ttl"), "{voting}");
+    let other = said(&format!("{url}?max_ttl=1m"));
+    assert!(other.contains("the longest ttl is 60s in this URL"), "{other}");
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use support::{cli, until};
 use tollgate_core::guarantees::Basis;
 use tollgate_core::{Checkup, ErrorKind, Fault, Severity};
-use tollgate_redis::{RedisConfig, examine, examine_redlock};
+use tollgate_redis::{RedisConfig, RedlockConfig, examine, examine_redlock};
 use tollgate_testkit::engines::{self, Config, Engine};
 
 fn config(address: SocketAddr) -> RedisConfig {
@@ -230,15 +230,18 @@ fn three() -> Vec<Engine> {
     (0..3).map(|_| engines::private(&Config::redis()).unwrap()).collect()
 }
 
+fn redlock(nodes: Vec<String>) -> RedlockConfig {
+    RedlockConfig::new(nodes.iter().map(|node| format!("redis://{node}/")).collect())
+}
+
 /// All tests are on one machine, which is a problem of its own.
 const ONE_MACHINE: (Severity, &str) = (Problem, "are on one machine (this one)");
 
 #[tokio::test]
 async fn nodes_of_redlock_are_examined_together() {
     let engines = three();
-    let nodes =
-        |engines: &[Engine]| engines.iter().map(|engine| config(engine.address())).collect::<Vec<_>>();
-    let new = examine_redlock(nodes(&engines)).await.unwrap();
+    let nodes = redlock(engines.iter().map(|engine| engine.address().to_string()).collect());
+    let new = examine_redlock(&nodes).await.unwrap();
     assert_said(&new, &[ONE_MACHINE, (Note, "no node has ever voted")]);
     assert!(new.findings.iter().any(|finding| finding.what.contains("1 may fail")), "{new:?}");
 
@@ -248,17 +251,17 @@ async fn nodes_of_redlock_are_examined_together() {
         cli(engine.address(), &["SET", "tollgate:member", &format!("{run} 7 {longest}")]);
         cli(engine.address(), &["SET", &format!("tollgate:member:{run}"), "7"]);
     }
-    let differ = examine_redlock(nodes(&engines)).await.unwrap();
-    assert_said(&differ, &[ONE_MACHINE, (Problem, "nodes differ in the longest ttl")]);
+    let differ = examine_redlock(&nodes).await.unwrap();
+    assert_said(&differ, &[ONE_MACHINE, (Problem, "the longest ttl is 300s in this URL")]);
     cli(engines[2].address(), &["FLUSHALL"]);
     cli(engines[1].address(), &["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
-    let emptied = examine_redlock(nodes(&engines)).await.unwrap();
+    let emptied = examine_redlock(&nodes).await.unwrap();
     let third = engines[2].address().to_string();
     let waits = format!("{third} does not vote");
     assert_said(&emptied, &[ONE_MACHINE, (Note, &waits), (Note, "would evict locks")]);
 
     engines[2].kill();
-    let killed = examine_redlock(nodes(&engines)).await.unwrap();
+    let killed = examine_redlock(&nodes).await.unwrap();
     assert_said(
         &killed,
         &[ONE_MACHINE, (Problem, &format!("{third} cannot be asked")), (Note, "would evict locks")],
@@ -272,20 +275,18 @@ async fn nodes_that_are_not_independent_are_a_problem() {
     cli(third, &["REPLICAOF", "127.0.0.1", &first.port().to_string()]);
     until("it has a replica", async || cli(first, &["INFO", "replication"]).contains("connected_slaves:1"))
         .await;
-    let checkup = examine_redlock([first, second, third].map(config).into()).await.unwrap();
+    let checkup =
+        examine_redlock(&redlock([first, second, third].map(|node| node.to_string()).into())).await.unwrap();
     let replica = format!("{third} is a replica of {first}");
     let new = (Note, "no node has ever voted");
     assert_said(&checkup, &[ONE_MACHINE, new, (Problem, &replica), (Note, &format!("{first} has replicas"))]);
 
     cli(third, &["REPLICAOF", "NO", "ONE"]);
     until("it has none", async || cli(first, &["INFO", "replication"]).contains("connected_slaves:0")).await;
-    let mut again = config(first);
-    again.servers = tollgate_redis::Servers::One(tollgate_redis::Host {
-        name: "localhost".to_owned(),
-        port: first.port(),
-    });
-    let checkup = examine_redlock(vec![config(first), again, config(second), config(third)]).await.unwrap();
+    let again = format!("localhost:{}", first.port());
+    let four = redlock(vec![first.to_string(), again, second.to_string(), third.to_string()]);
+    let checkup = examine_redlock(&four).await.unwrap();
     assert_said(&checkup, &[ONE_MACHINE, new, (Problem, "4 nodes"), (Problem, "one and the same server")]);
-    let sentinel = RedisConfig::from_url("redis-sentinel://127.0.0.1/main").unwrap();
-    assert_eq!(examine_redlock(vec![sentinel]).await.unwrap_err().kind(), ErrorKind::InvalidArgument);
+    let sentinel = RedlockConfig::new(vec!["redis-sentinel://127.0.0.1/main".to_owned()]);
+    assert_eq!(examine_redlock(&sentinel).await.unwrap_err().kind(), ErrorKind::InvalidArgument);
 }

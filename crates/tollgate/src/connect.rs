@@ -87,7 +87,7 @@ async fn backend(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
         #[cfg(feature = "redis")]
         scheme if crate::redis::SCHEMES.contains(&scheme) => redis(url).await,
         #[cfg(feature = "redis")]
-        "redlock" | "redlocks" => redlock(url).await,
+        scheme if crate::redlock::SCHEMES.contains(&scheme) => redlock(url).await,
         scheme => Err(Error::invalid(format!(
             "no engine is called {scheme:?} here; known are {}",
             [

@@ -42,6 +42,13 @@ async fn examine(url: &str) -> Result<Checkup> {
         crate::connect::check_layers(&redis)?;
         return tollgate_redis::examine(crate::redis::config(&redis)?).await;
     }
+    #[cfg(feature = "redis")]
+    if let Ok(nodes) = Url::parse(url)
+        && crate::redlock::SCHEMES.contains(&nodes.scheme)
+    {
+        crate::connect::check_layers(&nodes)?;
+        return tollgate_redis::examine_redlock(&crate::redlock::config(&nodes)?).await;
+    }
     // What can be connected to and has no examination of its own.
     let locks = crate::connect(url).await?;
     let what = match locks.capabilities().scope {

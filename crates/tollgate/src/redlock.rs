@@ -7,6 +7,9 @@ use tollgate_redis::{Initialized, RedlockConfig, TlsFiles};
 
 use crate::url::Url;
 
+/// The schemes that name a Redlock.
+pub(crate) const SCHEMES: &[&str] = &["redlock", "redlocks"];
+
 /// What a `redlock://` or `redlocks://` URL says: `redlock://USER:PASSWORD@HOST:PORT,HOST:PORT,HOST:PORT/DB`. A user and
 /// password before the first host are for all that have none of their own.
 pub(crate) fn config(url: &Url<'_>) -> Result<RedlockConfig> {
@@ -68,7 +71,7 @@ pub async fn redlock_init(url: &str) -> Result<Initialized> {
 
 async fn init(url: &str) -> Result<Initialized> {
     let url = Url::parse(url)?;
-    if !matches!(url.scheme, "redlock" | "redlocks") {
+    if !SCHEMES.contains(&url.scheme) {
         return Err(Error::invalid(format!(
             "only the nodes of a redlock:// URL have a first start, {}: has none",
             url.scheme

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use tollgate_testkit::engines::{self, Config};
+
 /// Each example, the engines it runs on, and something it must say.
 const EXAMPLES: &[(&str, &[&str], &str)] = &[
     ("mutex", &["memory:", "file:"], "worker 3 is in, with token"),
@@ -14,6 +16,7 @@ const EXAMPLES: &[(&str, &[&str], &str)] = &[
     ("blocking", &["memory:", "file:"], "the report has 17 rows"),
     ("adopt", &["file:"], "the child has released it"),
     ("fake", &["memory:"], "both tests passed"),
+    ("fenced_redis", &["redis:"], "refused: cannot set: the token"),
 ];
 
 fn cargo(arguments: &[&str]) -> Command {
@@ -29,8 +32,11 @@ fn every_example_runs_on_every_engine_it_is_for() {
     for (example, schemes, says) in EXAMPLES {
         for scheme in *schemes {
             let folder = tempfile::tempdir().unwrap();
-            let place = if *scheme == "file:" { folder.path().to_str().unwrap() } else { "" };
-            let url = format!("{scheme}{place}");
+            let url = match *scheme {
+                "file:" => format!("file:{}", folder.path().display()),
+                "redis:" => format!("redis://{}/", engines::shared(&Config::redis()).address()),
+                scheme => scheme.to_owned(),
+            };
             let ran = cargo(&["run", "--quiet", "--example", example, "--", &url]).output().unwrap();
             let (said, error) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
             assert!(ran.status.success(), "{example} on {url}: {} {error}", ran.status);

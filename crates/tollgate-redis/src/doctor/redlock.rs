@@ -1,35 +1,37 @@
 //! The nodes of Redlock: each by itself, and whether they are independent of each other.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tollgate_core::guarantees::Basis;
-use tollgate_core::{Checkup, Error, Fault, Finding, Guarantees, Result};
+use tollgate_core::{Checkup, Error, Finding, Result};
 
 use super::seen::Seen;
 use super::{access, clock, disk, memory, together, version};
-use crate::config::{RedisConfig, Servers};
+use crate::config::Servers;
 use crate::endpoint::Endpoint;
+use crate::redlock::{RedlockConfig, capabilities};
 
-/// Examines the nodes of a Redlock, one configuration for each. Asks over connections of its own and changes nothing.
+/// Examines the nodes of a Redlock. Asks over connections of its own and changes nothing.
 ///
 /// # Errors
-/// `InvalidArgument` if a node is not a single server. A node that does not answer is a finding.
-pub async fn examine_redlock(nodes: Vec<RedisConfig>) -> Result<Checkup> {
+/// `InvalidArgument` if a node is not a single server. A node that does not answer is a finding, and so are too few nodes.
+pub async fn examine_redlock(config: &RedlockConfig) -> Result<Checkup> {
     let mut asked = Vec::new();
-    for config in &nodes {
-        let Servers::One(host) = &config.servers else {
+    for url in &config.nodes {
+        let node = config.node(url)?;
+        let Servers::One(host) = &node.servers else {
             return Err(Error::invalid(
-                "a node of Redlock is one Redis; sentinels and clusters lose what it promised",
+                "a node of Redlock is one Redis, not a cluster, and not behind sentinels",
             ));
         };
-        asked.push((Endpoint::new(host.clone(), config.speech()?), config));
+        asked.push((Endpoint::new(host.clone(), node.speech()?), node));
     }
-    let looked =
-        join_all(asked.iter().map(|(endpoint, config)| async move {
-            (endpoint.address(), Seen::look(endpoint, config).await)
-        }));
+    let looked = join_all(
+        asked
+            .iter()
+            .map(|(endpoint, node)| async move { (endpoint.address(), Seen::look(endpoint, node).await) }),
+    );
     let (mut seen, mut silent) = (Vec::new(), Vec::new());
     for (name, answer) in looked.await {
         match answer {
@@ -37,14 +39,16 @@ pub async fn examine_redlock(nodes: Vec<RedisConfig>) -> Result<Checkup> {
             Err(error) => silent.push((name, error)),
         }
     }
-    let mut findings = number(nodes.len(), &silent);
+    let mut findings = number(asked.len(), &silent);
     findings.extend(strangers(&seen));
-    findings.extend(machines(&seen, nodes.len()));
+    findings.extend(machines(&seen, asked.len()));
     findings.extend(voters(&seen));
+    findings.extend(longest_ttl(&seen, config.max_ttl));
     findings.extend(clocks(&seen));
     findings.extend(together(seen.iter().map(|node| (node.name.clone(), of_node(node))).collect()));
     let names: Vec<_> = asked.iter().map(|(endpoint, _)| endpoint.address()).collect();
-    Ok(Checkup { subject: format!("Redlock on {}", names.join(", ")), findings, guarantees: guarantees() })
+    let guarantees = capabilities(config.max_ttl).guarantees;
+    Ok(Checkup { subject: format!("Redlock on {}", names.join(", ")), findings, guarantees })
 }
 
 /// What a node has to be by itself. What it keeps on its disk does not matter: a node that restarts waits before it
@@ -167,19 +171,23 @@ fn voters(seen: &[Seen]) -> Vec<Finding> {
             "nothing, if that was lately: a client makes it a voter when the longest ttl is over",
         ));
     }
-    let longest: HashSet<_> =
-        seen.iter().filter_map(|node| node.member.as_deref()?.split(' ').nth(2)).collect();
-    if longest.len() > 1 {
-        let each = seen.iter().filter_map(|node| {
-            Some(format!("{} {} ms", node.name, node.member.as_deref()?.split(' ').nth(2)?))
-        });
-        findings.push(Finding::problem(
-            format!("nodes differ in the longest ttl: {}", each.collect::<Vec<_>>().join(", ")),
-            "a node that restarts waits for the shorter one, and may forget a lock that is still held",
-            "use one ?max_ttl= for all clients; stop them, delete tollgate:member* on all nodes, and run redlock-init",
-        ));
-    }
     findings
+}
+
+/// Whether nodes and URL agree on how long a node waits that has forgotten something.
+fn longest_ttl(seen: &[Seen], ours: Duration) -> Option<Finding> {
+    let theirs =
+        |node: &Seen| node.member.as_deref()?.split(' ').nth(2)?.parse().ok().map(Duration::from_millis);
+    let differ = seen.iter().filter_map(|node| Some((node, theirs(node).filter(|theirs| *theirs != ours)?)));
+    let differ: Vec<_> = differ.map(|(node, theirs)| format!("{} {theirs:?}", node.name)).collect();
+    if differ.is_empty() {
+        return None;
+    }
+    Some(Finding::problem(
+        format!("the longest ttl is {ours:?} in this URL, and another on nodes: {}", differ.join(", ")),
+        "a node that restarts waits for the shorter one, and may forget a lock that is still held",
+        "use one ?max_ttl= for all clients; to change it see the page on redlock://",
+    ))
 }
 
 fn does(names: &[&str]) -> String {
@@ -201,20 +209,6 @@ fn clocks(seen: &[Seen]) -> Option<Finding> {
          them: if those of a majority jump forward, locks end early",
         "have NTP or chrony keep all of them",
     ))
-}
-
-/// What locks on a majority rest on.
-fn guarantees() -> Guarantees {
-    Guarantees::new(|fault| match fault {
-        Fault::HolderKilled
-        | Fault::ReplyLost
-        | Fault::RequestRepeated
-        | Fault::ClockBack
-        | Fault::EngineRestarted => (Basis::Kept, Basis::Kept),
-        Fault::HolderPaused | Fault::MachinePaused => (Basis::Broken, Basis::Kept),
-        Fault::RenewalsFail | Fault::ClockDrift | Fault::ClockForward => (Basis::Time, Basis::Kept),
-        Fault::EngineEmptied | Fault::Restored | Fault::FailedOver => (Basis::Time, Basis::Time),
-    })
 }
 
 #[cfg(test)]
@@ -242,6 +236,7 @@ mod tests {
         assert_eq!(strangers(&nodes), []);
         assert_eq!(machines(&nodes, 3), None);
         assert_eq!(clocks(&nodes), None);
+        assert_eq!(longest_ttl(&nodes, Duration::from_secs(300)), None);
         assert!(voters(&nodes).iter().all(|finding| finding.severity == Severity::Fine));
     }
 
@@ -282,7 +277,9 @@ mod tests {
         differ[2].votes = false;
         let said = voters(&differ);
         assert!(said[0].what.contains("c:6379 does not vote"), "{said:?}");
-        assert_eq!(said[1].severity, Severity::Problem);
+        let longest = |seconds| longest_ttl(&differ, Duration::from_secs(seconds)).unwrap();
+        assert!(longest(300).what.contains("b:6379 60s") && !longest(300).what.contains("a:6379"));
+        assert!(longest(60).what.contains("a:6379 300s"));
         assert!(clocks(&differ).unwrap().what.contains("c:6379 is 5.0 s ahead"));
     }
 }

@@ -71,16 +71,22 @@ impl RedlockConfig {
     }
 
     fn endpoint(&self, url: &str) -> Result<Endpoint> {
-        let mut node = RedisConfig::from_url(url)?;
-        if let Some(files) = &mut node.tls {
-            *files = self.tls.clone();
-        }
+        let node = self.node(url)?;
         match &node.servers {
             Servers::One(host) => Ok(Endpoint::new(host.clone(), node.speech()?)),
             _ => Err(config(
                 "a node of Redlock is one Redis, not a cluster, and not behind sentinels".to_owned(),
             )),
         }
+    }
+
+    /// One node by itself.
+    pub(crate) fn node(&self, url: &str) -> Result<RedisConfig> {
+        let mut node = RedisConfig::from_url(url)?;
+        if let Some(files) = &mut node.tls {
+            *files = self.tls.clone();
+        }
+        Ok(RedisConfig { prefix: self.prefix.clone(), ..node })
     }
 }
 

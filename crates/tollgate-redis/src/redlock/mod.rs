@@ -39,6 +39,7 @@ mod trouble;
 mod voter;
 
 pub use backend::RedlockBackend;
+pub(crate) use capabilities::capabilities;
 pub use config::RedlockConfig;
 pub use init::{Initialized, init};
 #[doc(hidden)]

@@ -1,6 +1,8 @@
 //! What tests with servers of their own share.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub(crate) mod fenced;
+
 use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::Arc;
