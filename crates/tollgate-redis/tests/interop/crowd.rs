@@ -1,0 +1,62 @@
+//! Many clients of all kinds at one lock, judged by what it protects; and the same without the lock.
+
+use tollgate_testkit::engines::{self, Config};
+
+use crate::ground::Ground;
+use crate::worker::{Kind, Worker};
+
+const KINDS: [Kind; 4] = [Kind::RedisPy, Kind::NodeRedlock, Kind::Rslock, Kind::Tollgate];
+const OF_EACH: usize = 3;
+const TIMES: usize = 40;
+
+/// A crowd before a lock, and what it protects.
+struct Crowd {
+    ground: Ground,
+    workers: Vec<Worker>,
+    _folder: tempfile::TempDir,
+}
+
+impl Crowd {
+    fn gather(key: &str) -> Self {
+        let server = engines::shared(&Config::redis()).address();
+        let folder = tempfile::tempdir().unwrap();
+        let ground = Ground(folder.path().to_owned());
+        ground.prepare();
+        let kinds = KINDS.iter().flat_map(|kind| [*kind; OF_EACH]);
+        let mut workers: Vec<Worker> =
+            kinds.map(|kind| Worker::launch(kind, &[server], key, folder.path())).collect();
+        workers.iter_mut().for_each(|worker| worker.must_say("ready"));
+        Self { ground, workers, _folder: folder }
+    }
+
+    /// Has all of them do the same at the same time, and gives what each says in the end.
+    fn all(&mut self, order: &str) -> Vec<String> {
+        self.workers.iter_mut().for_each(|worker| worker.order(order));
+        self.workers.iter_mut().map(Worker::reply).collect()
+    }
+}
+
+pub(crate) fn one_at_a_time_passes_whoever_it_is() {
+    let mut crowd = Crowd::gather("lock:crowd");
+    let verdicts = crowd.all(&format!("count {TIMES} 20000"));
+    assert!(verdicts.iter().all(|verdict| verdict == "done"), "they met inside: {verdicts:?}");
+    for worker in std::mem::take(&mut crowd.workers) {
+        assert_eq!(worker.finish(), Some(0));
+    }
+    let traces = crowd.ground.traces();
+    traces.must_be_of(KINDS.len() * OF_EACH * TIMES, OF_EACH * TIMES);
+    // Otherwise they stood in line by kind, and did not contend.
+    assert!(traces.turns() > 2 * TIMES, "only {} times came another kind next", traces.turns());
+}
+
+/// The judge can fail: without the lock they meet, and counts are lost.
+pub(crate) fn without_the_lock_they_meet_and_lose_counts() {
+    let mut crowd = Crowd::gather("lock:nobody-takes-this");
+    let verdicts = crowd.all(&format!("trespass {TIMES}"));
+    assert!(verdicts.iter().any(|verdict| verdict.starts_with("violated")), "nobody met: {verdicts:?}");
+    for (worker, verdict) in std::mem::take(&mut crowd.workers).into_iter().zip(&verdicts) {
+        assert_eq!(worker.finish(), Some(i32::from(verdict != "done")), "{verdict}");
+    }
+    let (counted, passed) = (crowd.ground.traces().counter, KINDS.len() * OF_EACH * TIMES);
+    assert!(counted < passed, "{counted} of {passed} were counted");
+}
