@@ -65,12 +65,12 @@ impl Street {
         if self.kind == Kind::Rslock { "tried" } else { "released" }
     }
 
-    /// What it says when it gives back, and extends, what is another's.
+    /// What it says when it extends, and gives back, what is another's.
     fn refusals(&self) -> [&'static str; 2] {
         match self.kind {
             Kind::RedisPy => ["refused LockNotOwnedError"; 2],
             Kind::NodeRedlock => ["refused LockError"; 2],
-            Kind::Rslock => ["tried", "refused Unavailable"],
+            Kind::Rslock => ["refused Unavailable", "tried"],
             Kind::Tollgate => unreachable!("ours is no foreigner"),
         }
     }
@@ -103,9 +103,10 @@ pub(crate) async fn what_it_let_run_out_is_ours_and_it_cannot_touch_that(street:
     let guard = street.ours().acquire().await.unwrap();
     assert!(since.elapsed() + ROUNDING >= SHORT, "ours was in after {:?}", since.elapsed());
 
-    let [release, extend] = street.refusals();
-    assert_eq!(foreigner.ask("release"), release);
+    // In this order: after a release they do not ask the server again.
+    let [extend, release] = street.refusals();
     assert_eq!(foreigner.ask(&format!("extend {LONG}")), extend);
+    assert_eq!(foreigner.ask("release"), release);
     assert!(street.is_busy().await, "it is still ours");
     let all = guard.remaining().unwrap() + Duration::from_secs(10);
     guard.ensure(all.min(Duration::from_secs(29))).await.unwrap();
