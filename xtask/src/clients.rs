@@ -46,7 +46,8 @@ fn target() -> Result<PathBuf, String> {
     let output = output.map_err(|error| format!("cargo metadata: {error}"))?;
     let metadata: Value =
         serde_json::from_slice(&output.stdout).map_err(|error| format!("cargo metadata: {error}"))?;
-    let folder = metadata["target_directory"].as_str().ok_or("cargo metadata does not say where it builds")?;
+    let folder =
+        metadata["target_directory"].as_str().ok_or("cargo metadata does not say where it builds")?;
     Ok(PathBuf::from(folder))
 }
 

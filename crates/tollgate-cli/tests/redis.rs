@@ -81,7 +81,8 @@ fn scripts_take_and_give_back_locks() {
 #[test]
 fn an_operator_breaks_a_lock_and_its_command_ends() {
     let (sandbox, (_, url)) = (Sandbox::new(), redis());
-    let mut holder = sandbox.start(&["run", "--url", &url, "--ttl", "2s", "broken", "--", "sh", "-c", FAMILY]);
+    let mut holder =
+        sandbox.start(&["run", "--url", &url, "--ttl", "2s", "broken", "--", "sh", "-c", FAMILY]);
     sandbox.wait_for("ready");
     let broken = sandbox.output(&["break", "--url", &url, "broken", "--yes"]);
     assert!(broken.status.success(), "{}", text(&broken.stderr));
