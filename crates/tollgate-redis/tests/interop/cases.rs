@@ -96,6 +96,22 @@ pub(crate) async fn ours_is_busy_while_it_holds_and_waits_for_its_release(street
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
+/// redis-py's locks have no ttl unless they are given one.
+pub(crate) async fn ours_waits_for_a_lock_that_never_runs_out(street: Street) {
+    let mut foreigner = street.foreigner();
+    assert_eq!(foreigner.ask("try none"), "granted");
+    assert!(street.is_busy().await);
+    let seen = street.locks.inspect(&street.name).await.unwrap().unwrap();
+    assert_eq!(seen.holders[0].expires_in, None, "nothing says when it ends");
+    let waiting = tokio::spawn(street.ours().ttl(Duration::from_millis(600)).acquire());
+    street.until_waiting(1).await;
+    // For longer than a waiter's ttl, during which it shows that it is alive.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!waiting.is_finished(), "ours came in beside it");
+    assert_eq!(foreigner.ask("release"), "released", "a waiter changes nothing for it");
+    assert_eq!(waiting.await.unwrap().unwrap().release().await.unwrap(), Release::Released);
+}
+
 pub(crate) async fn what_it_let_run_out_is_ours_and_it_cannot_touch_that(street: Street) {
     let mut foreigner = street.foreigner();
     let since = Instant::now();

@@ -33,6 +33,11 @@ fn main() {
         neither_a_line_of_ours_nor_it_is_left_out,
         holders_that_share_keep_it_out_until_the_last_has_left,
     ];
+    trials.push(trial(
+        Kind::RedisPy,
+        "ours_waits_for_a_lock_that_never_runs_out",
+        cases::ours_waits_for_a_lock_that_never_runs_out,
+    ));
     trials.push(alone("one_at_a_time_passes_whoever_it_is", crowd::one_at_a_time_passes_whoever_it_is));
     trials.push(alone(
         "without_the_lock_they_meet_and_lose_counts",

@@ -20,7 +20,8 @@ def path(name):
 
 
 def new_lock(ttl):
-    return Lock(CLIENT, KEY, timeout=int(ttl) / 1000, sleep=0.005, thread_local=False)
+    timeout = None if ttl == "none" else int(ttl) / 1000
+    return Lock(CLIENT, KEY, timeout=timeout, sleep=0.005, thread_local=False)
 
 
 def passage():
