@@ -76,7 +76,7 @@ fn make(folder: &Path) -> Result<(), String> {
     must(Command::new("python3").args(["-m", "venv", "venv"]).current_dir(folder))?;
     let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", PINNED[0]];
     must(Command::new(python(folder)).args(pip).current_dir(folder))?;
-    let npm = ["install", "--silent", "--no-audit", "--no-fund", "--no-package-lock"];
+    let npm = ["install", "--loglevel=error", "--no-audit", "--no-fund", "--no-package-lock"];
     must(Command::new("npm").args(npm).current_dir(folder))
 }
 
