@@ -243,7 +243,8 @@ impl RedisBackend {
                 }
                 // The message may have gone with the connection.
                 Ok(()) = losses.changed() => {}
-                () = self.clock.sleep_until(self.clock.now() + self.pause(claim.ttl, wait)) => {}
+                // On this runtime's own timers: the keeper's would wake its thread for every wait.
+                () = tokio::time::sleep(self.pause(claim.ttl, wait)) => {}
             }
         }
     }

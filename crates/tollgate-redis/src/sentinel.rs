@@ -49,7 +49,15 @@ impl Sentinel {
         let sentinel = Endpoint::new(host.clone(), self.to_sentinels.clone());
         let mut question = Cmd::new();
         question.arg("SENTINEL").arg("get-master-addr-by-name").arg(&self.service);
-        let answer: Option<(String, u16)> = once(&sentinel, &question).await?;
+        let asked = once::<Option<(String, u16)>>(&sentinel, &question).await;
+        let answer = asked.map_err(|error| match error.kind() {
+            // A server that does not know the question.
+            ErrorKind::Unexpected => {
+                let message = format!("{host} is no sentinel; name sentinels, or write redis://{host}");
+                Error::new(ErrorKind::Config, message).caused_by(error)
+            }
+            _ => error,
+        })?;
         let (name, port) = answer.ok_or_else(|| {
             Error::new(
                 ErrorKind::Config,

@@ -48,9 +48,10 @@ end
 
 -- The next token: larger than every one before, also if the counter was forgotten.
 local function draw()
-  local last = tonumber(redis.call('ZSCORE', FENCE, 'f') or '0')
-  local token = number(math.max(last + 1, micros))
-  redis.call('ZADD', FENCE, token, 'f')
+  local token = number(micros)
+  if redis.call('ZADD', FENCE, 'GT', 'CH', token, 'f') == 0 then
+    token = number(redis.call('ZINCRBY', FENCE, '1', 'f'))
+  end
   redis.call('EXPIRE', FENCE, REMEMBERED)
   return token
 end
@@ -101,9 +102,9 @@ local function fits(kind)
   return kind == 's' or (limit ~= nil and inside.count < limit)
 end
 
--- Writes the lock's own key, for `life` milliseconds and as long as somebody waits.
-local function write_lock(value, life)
-  redis.call('SET', LOCK, value, 'PX', number(math.max(life, redis.call('PTTL', QUEUE))))
+-- Writes the lock's own key, for `life` milliseconds and as long as the queue lives.
+local function write_lock(value, life, queue_life)
+  redis.call('SET', LOCK, value, 'PX', number(math.max(life, queue_life)))
 end
 
 -- The lock's own key says MANY for as long as the last of them.
@@ -112,7 +113,7 @@ local function mark_many()
   if inside.count == 0 then
     redis.call('DEL', LOCK, HOLDERS)
   else
-    write_lock(MANY, inside.last - now)
+    write_lock(MANY, inside.last - now, redis.call('PTTL', QUEUE))
     redis.call('PEXPIREAT', HOLDERS, number(inside.last))
   end
 end
@@ -120,9 +121,10 @@ end
 -- Writes down that r is in for `life` milliseconds from now.
 local function write_holder(r, life)
   if r.kind == 'x' then
-    local waited_for = redis.call('EXISTS', QUEUE) == 1
+    local queue_life = redis.call('PTTL', QUEUE)
+    local waited_for = queue_life > 0
     r.mark, r.ends = waited_for and '+' or ' ', waited_for and now + life or 0
-    write_lock(pack(r), life)
+    write_lock(pack(r), life, queue_life)
   else
     r.mark, r.ends = ' ', now + life
     redis.call('HSET', HOLDERS, r.owner, pack(r))
@@ -142,26 +144,35 @@ local function leave_queue(owner)
   return redis.call('ZREM', QUEUE, owner) == 1
 end
 
--- Hands the lock to those whose turn it is. Each is told over its client's channel: a hint, because whoever asks
--- again is answered the same.
-local function advance()
+-- The first in the queue that is alive. Clears the others away.
+local function first_waiter()
   while true do
     local head = redis.call('ZRANGE', QUEUE, '0', '0')[1]
-    if not head then
-      return
+    local r = head and unpack_record(redis.call('HGET', WAITERS, head) or '')
+    if not head or (r and r.ends > now) then
+      return r
     end
-    local r = unpack_record(redis.call('HGET', WAITERS, head) or '')
-    if not r or r.ends <= now then
-      leave_queue(head)
-    elseif fits(r.kind) then
-      leave_queue(head)
-      -- Not beyond what the waiter has shown to be alive for.
-      admit(r, math.min(tonumber(r.ttl), r.ends - now))
-      local sent, channel = string.match(r.rest, '^(%S+) (%S+)')
-      redis.call('PUBLISH', channel, r.owner .. ' ' .. r.token .. ' ' .. sent)
-    else
-      return
-    end
+    leave_queue(head)
+  end
+end
+
+-- Hands the lock to r, the first waiter. It is told over its client's channel: a hint, because whoever asks again
+-- is answered the same.
+local function hand_to(r)
+  leave_queue(r.owner)
+  -- Not beyond what the waiter has shown to be alive for.
+  admit(r, math.min(tonumber(r.ttl), r.ends - now))
+  local sent, channel = string.match(r.rest, '^(%S+) (%S+)')
+  redis.call('PUBLISH', channel, r.owner .. ' ' .. r.token .. ' ' .. sent)
+end
+
+-- Hands the lock to those whose turn it is.
+local function advance()
+  local r = first_waiter()
+  while r and fits(r.kind) do
+    hand_to(r)
+    -- Nobody gets in beside an exclusive holder.
+    r = r.kind ~= 'x' and first_waiter()
   end
 end
 
@@ -187,6 +198,10 @@ end
 -- Ends the grant of r.
 local function expel(r)
   if r.kind == 'x' then
+    local next = first_waiter()
+    if next and next.kind == 'x' then
+      return hand_to(next)
+    end
     redis.call('DEL', LOCK)
   else
     redis.call('HDEL', HOLDERS, r.owner)

@@ -1,0 +1,135 @@
+//! Many tasks on fifty names while servers are killed and started again: no token is given twice, and none steps back.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tollgate_core::{Locks, Token};
+use tollgate_testkit::engines::{self, Config, Data, Engine};
+use tollgate_testkit::scale::scale;
+
+const NAMES: usize = 50;
+const CLIENTS: usize = 8;
+const TASKS: usize = 64;
+
+/// What was granted, name by name.
+#[derive(Default)]
+struct Ledger {
+    names: Vec<Mutex<Granted>>,
+    grants: AtomicUsize,
+    failures: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Granted {
+    tokens: HashSet<Token>,
+    largest: Option<Token>,
+}
+
+impl Ledger {
+    fn new() -> Self {
+        Self { names: (0..NAMES).map(|_| Mutex::default()).collect(), ..Self::default() }
+    }
+
+    /// The largest token that was granted before an acquisition starts.
+    fn largest(&self, name: usize) -> Option<Token> {
+        self.names[name].lock().unwrap().largest
+    }
+
+    fn grant(&self, name: usize, token: Token, before: Option<Token>) {
+        let mut granted = self.names[name].lock().unwrap();
+        assert!(Some(token) > before, "{token} was granted after {before:?} on name {name}");
+        assert!(granted.tokens.insert(token), "{token} was granted twice on name {name}");
+        granted.largest = granted.largest.max(Some(token));
+        self.grants.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Takes and gives back locks until there were enough.
+async fn passages(locks: Locks, ledger: Arc<Ledger>, number: usize, enough: usize) {
+    for round in 0.. {
+        if ledger.grants.load(Ordering::Relaxed) >= enough {
+            return;
+        }
+        let name = (number * 31 + round * 7) % NAMES;
+        let before = ledger.largest(name);
+        let request = locks.lock(format!("storm/{name}")).ttl(Duration::from_secs(2));
+        match request.wait(Duration::from_secs(5)).acquire().await {
+            Ok(guard) => {
+                ledger.grant(name, guard.token(), before);
+                // What becomes of it then is not this test's: it may be lost with its server.
+                let _ = guard.release().await;
+            }
+            Err(_) => {
+                ledger.failures.fetch_add(1, Ordering::Relaxed);
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+    }
+}
+
+/// Kills one server after the other and starts it again, until it is told to stop.
+fn kill_in_turn(engines: &[Engine], data: Data, stop: &AtomicBool) -> usize {
+    let pause = Duration::from_millis(scale(700, 5000) as u64);
+    let mut kills = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let until = Instant::now() + pause;
+        while Instant::now() < until && !stop.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let engine = &engines[kills % engines.len()];
+        engine.kill();
+        engine.restart(data).unwrap();
+        kills += 1;
+    }
+    kills
+}
+
+async fn storm(what: &str, engines: Vec<Engine>, data: Data, open: impl AsyncFn() -> Locks) {
+    let (ledger, enough) = (Arc::new(Ledger::new()), scale(20_000, 1_000_000));
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        clients.push(open().await);
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let killer = std::thread::spawn({
+        let stop = stop.clone();
+        move || kill_in_turn(&engines, data, &stop)
+    });
+    let since = Instant::now();
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..TASKS {
+        tasks.spawn(passages(clients[number % CLIENTS].clone(), ledger.clone(), number, enough));
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.unwrap();
+    }
+    stop.store(true, Ordering::Relaxed);
+    let (took, kills) = (since.elapsed(), killer.join().unwrap());
+    println!(
+        "{what}: {} grants over {NAMES} names in {:.1} s, {kills} servers killed, {} requests failed: no token twice, \
+         none stepped back",
+        ledger.grants.load(Ordering::Relaxed),
+        took.as_secs_f64(),
+        ledger.failures.load(Ordering::Relaxed),
+    );
+    assert!(kills > 0, "nothing was killed meanwhile");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_redis_that_keeps_its_data_never_gives_a_token_twice() {
+    let engine = engines::private(&Config::durable_redis()).unwrap();
+    let url = format!("redis://{}/", engine.address());
+    storm("one Redis with a disk", vec![engine], Data::Kept, async || support::locks(&url).await.unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_redis_that_loses_its_data_goes_on_from_the_clock() {
+    let engine = engines::private(&Config::redis()).unwrap();
+    let url = format!("redis://{}/", engine.address());
+    storm("one Redis without", vec![engine], Data::Lost, async || support::locks(&url).await.unwrap()).await;
+}
