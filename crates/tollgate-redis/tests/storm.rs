@@ -124,7 +124,8 @@ async fn storm(what: &str, engines: Vec<Engine>, data: Data, open: impl AsyncFn(
 async fn one_redis_that_keeps_its_data_never_gives_a_token_twice() {
     let engine = engines::private(&Config::durable_redis()).unwrap();
     let url = format!("redis://{}/", engine.address());
-    storm("one Redis with a disk", vec![engine], Data::Kept, async || support::locks(&url).await.unwrap()).await;
+    storm("one Redis with a disk", vec![engine], Data::Kept, async || support::locks(&url).await.unwrap())
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

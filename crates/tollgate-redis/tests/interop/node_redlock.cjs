@@ -88,14 +88,14 @@ async function main() {
   console.log('ready');
   const lines = readline.createInterface({ input: process.stdin });
   // Whoever gave the orders is gone.
-  lines.on('close', () => process.exit(0));
+  lines.on('close', () => process.exit());
   let before = Promise.resolve();
   lines.on('line', (line) => {
     const [order, ...words] = line.split(' ');
     before = before.then(() => obey[order](...words.map(Number))).then((answer) => {
-      // A pipe is written at once.
+      if (answer.startsWith('violated')) process.exitCode = 1;
+      // Not through the console, which may still be writing when the process ends.
       fs.writeSync(1, `${answer}\n`);
-      if (answer.startsWith('violated')) process.exit(1);
     });
     before.catch((error) => { console.error(error); process.exit(1); });
   });

@@ -72,21 +72,22 @@ def attempt(what, answer):
 
 def main():
     orders = Queue()
+    code = 0
 
     def read():
         for line in sys.stdin:
             orders.put(line.split())
         # Whoever gave the orders is gone.
-        os._exit(0)
+        os._exit(code)
 
     CLIENT.ping()
     threading.Thread(target=read, daemon=True).start()
     lock = None
     answer = "ready"
     while True:
-        print(answer, flush=True)
         if answer.startswith("violated"):
-            sys.exit(1)
+            code = 1
+        print(answer, flush=True)
         order, *words = orders.get()
         if order in ("try", "acquire"):
             lock = new_lock(*words)

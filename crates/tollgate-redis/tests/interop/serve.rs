@@ -1,6 +1,7 @@
 //! This test's own binary, started again as a worker: with `rslock`, or with Tollgate as a library.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use rslock::{Lock, LockError, LockManager};
@@ -13,6 +14,9 @@ use crate::worker::{ASKED, Kind};
 
 /// How long a worker leaves the lock to others.
 const BETWEEN: Duration = Duration::from_millis(4);
+
+/// How the process will end.
+static CODE: AtomicI32 = AtomicI32::new(0);
 
 /// What a worker knows.
 struct Post {
@@ -49,15 +53,15 @@ async fn serve(mut client: impl Obeys) {
             let _ = sender.send(line);
         }
         // Whoever gave the orders is gone.
-        std::process::exit(0)
+        std::process::exit(CODE.load(Ordering::SeqCst))
     });
     println!("ready");
     while let Some(line) = orders.recv().await {
         let reply = client.obey(&line.split(' ').collect::<Vec<_>>()).await;
-        println!("{reply}");
         if reply.starts_with("violated") {
-            std::process::exit(1)
+            CODE.store(1, Ordering::SeqCst);
         }
+        println!("{reply}");
     }
 }
 

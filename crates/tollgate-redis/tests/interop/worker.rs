@@ -12,7 +12,8 @@
 //! | `count TIMES TTL` | takes the lock so many times and passes; `done`, or `violated TIMES` if it was not alone |
 //! | `trespass TIMES` | the same without the lock |
 //!
-//! Times are in milliseconds; redis-py's `Lock` can do without a ttl, `none`. It ends with its orders, and after a violation with a code that is not 0.
+//! Times are in milliseconds; redis-py's `Lock` can do without a ttl, `none`. It ends with its orders, and if there was
+//! a violation with a code that is not 0.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
