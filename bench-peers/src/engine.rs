@@ -136,6 +136,10 @@ impl Site {
     fn contenders(&self, addresses: &[SocketAddr]) -> Result<(Contenders, Vec<String>), Failure> {
         let (mut contenders, mut notes) = (Contenders::new(), Vec::new());
         let url = self.name.url(addresses, self);
+        if matches!(self.name, EngineName::Redlock | EngineName::Redlock5) {
+            // They were started here and have nothing to remember. The second time they are ready already.
+            tollgate::blocking::redlock_init(&url)?;
+        }
         match tollgate::blocking::connect(&url) {
             Ok(locks) => {
                 locks.close();

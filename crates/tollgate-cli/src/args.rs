@@ -15,6 +15,7 @@ use crate::extend::ExtendArgs;
 use crate::inspect::InspectArgs;
 use crate::ls::LsArgs;
 use crate::man::ManArgs;
+use crate::redlock_init::RedlockInitArgs;
 use crate::release::ReleaseArgs;
 use crate::run::RunArgs;
 use crate::ttl::TtlArgs;
@@ -49,6 +50,7 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     Bench(BenchArgs),
     Ttl(TtlArgs),
+    RedlockInit(RedlockInitArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
 }

@@ -17,6 +17,7 @@ mod inspect;
 mod keeping;
 mod ls;
 mod man;
+mod redlock_init;
 mod release;
 mod run;
 mod show;
@@ -63,6 +64,7 @@ fn main() -> std::process::ExitCode {
             Command::Doctor(args) => doctor::run(args).await,
             Command::Bench(args) => bench::run(args).await,
             Command::Ttl(args) => ttl::run(&args),
+            Command::RedlockInit(args) => redlock_init::run(args).await,
             Command::Completions(args) => completions::run(&args),
             Command::Man(args) => man::run(&args),
         }

@@ -26,7 +26,7 @@ pub(crate) struct ManArgs {
 }
 
 /// Every sub-command and its page. They are listed because a command cannot ask for those it is one of.
-const PAGES: [(&str, &str); 13] = [
+const PAGES: [(&str, &str); 14] = [
     ("run", "tollgate-run"),
     ("acquire", "tollgate-acquire"),
     ("extend", "tollgate-extend"),
@@ -38,6 +38,7 @@ const PAGES: [(&str, &str); 13] = [
     ("doctor", "tollgate-doctor"),
     ("bench", "tollgate-bench"),
     ("ttl", "tollgate-ttl"),
+    ("redlock-init", "tollgate-redlock-init"),
     ("completions", "tollgate-completions"),
     ("man", "tollgate-man"),
 ];

@@ -117,3 +117,25 @@ fn what_is_wrong_with_the_url_is_said_with_the_right_code() {
         assert!(!said.contains(":pw@"), "nobody prints a password: {said}");
     }
 }
+
+#[test]
+fn doctor_says_what_must_be_changed_and_what_is_only_worth_knowing() {
+    let engine = engines::private(&Config::redis()).unwrap();
+    let (sandbox, url) = (Sandbox::new(), format!("redis://{}/", engine.address()));
+    let worth_knowing = sandbox.output(&["doctor", &url]);
+    assert_eq!(worth_knowing.status.code(), Some(0), "{}", text(&worth_knowing.stderr));
+    assert!(
+        text(&worth_knowing.stdout).contains("keeps nothing on a disk"),
+        "{}",
+        text(&worth_knowing.stdout)
+    );
+    let evicts = ["--maxmemory", "100mb", "--maxmemory-policy", "volatile-ttl"];
+    let config = evicts.iter().fold(Config::redis(), |config, argument| config.argument(*argument));
+    let engine = engines::private(&config).unwrap();
+    let problem = sandbox.output(&["doctor", "--json", &format!("redis://{}/", engine.address())]);
+    assert_eq!(problem.status.code(), Some(78), "{}", text(&problem.stderr));
+    assert!(text(&problem.stdout).contains("noeviction"), "{}", text(&problem.stdout));
+    engine.kill();
+    let gone = sandbox.output(&["doctor", &format!("redis://{}/", engine.address())]);
+    assert_eq!(gone.status.code(), Some(69), "{}", text(&gone.stderr));
+}

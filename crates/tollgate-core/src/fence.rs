@@ -37,6 +37,14 @@ impl Fence {
     pub fn is_exclusive(self) -> bool {
         self.exclusive
     }
+
+    /// What a resource answers that let `highest` in already: the same words everywhere, and counted.
+    pub fn refused(self, highest: Token) -> Error {
+        counter!(REJECTED).increment(1);
+        let stale = self.token;
+        let message = format!("the token {stale} is stale, {highest} was here already; take the lock again");
+        Error::new(ErrorKind::Lost, message)
+    }
 }
 
 impl std::fmt::Display for Fence {
@@ -107,14 +115,7 @@ impl Mark {
     /// Lets a holder in, or fails with `Lost` if somebody was in after it.
     pub fn admit(&mut self, fence: Fence) -> Result<()> {
         match self.highest {
-            Some(highest) if fence.token < highest => {
-                counter!(REJECTED).increment(1);
-                let stale = fence.token;
-                return Err(Error::new(
-                    ErrorKind::Lost,
-                    format!("the token {stale} is stale, {highest} was here already; take the lock again"),
-                ));
-            }
+            Some(highest) if fence.token < highest => return Err(fence.refused(highest)),
             _ if fence.exclusive => self.highest = Some(fence.token),
             _ => {}
         }

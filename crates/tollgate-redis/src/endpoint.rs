@@ -71,6 +71,10 @@ impl Endpoint {
         Self { host, speech }
     }
 
+    pub(crate) fn host(&self) -> &Host {
+        &self.host
+    }
+
     pub(crate) fn address(&self) -> String {
         self.host.to_string()
     }

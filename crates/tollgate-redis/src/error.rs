@@ -32,7 +32,7 @@ fn unreachable(error: RedisError) -> Error {
 }
 
 /// What Redis itself said.
-fn of_answer(error: RedisError) -> Error {
+pub(crate) fn of_answer(error: RedisError) -> Error {
     let (kind, message) = match (error.code(), error.kind()) {
         (Some("NOAUTH" | "WRONGPASS"), _) | (_, Kind::AuthenticationFailed) => (
             ErrorKind::Denied,

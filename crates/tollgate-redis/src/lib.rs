@@ -13,20 +13,24 @@
 //! client's channel. That message is a hint: whoever asks again, and waiters do, is answered the same.
 //!
 //! Read `links.rs` for connections (one for each runtime, because a driver on a blocked executor renews nothing),
-//! `inbox.rs` for hand-overs, and `backend.rs` for what each call means.
+//! `inbox.rs` for hand-overs, and `backend.rs` for what each call means. `fence/` is for data in Redis that must
+//! refuse stale tokens; it knows nothing of locks. `doctor/` looks at servers and says what to change.
 
 mod backend;
 mod capabilities;
 mod cluster;
 mod config;
+mod doctor;
 mod endpoint;
 mod error;
+mod fence;
 mod inbox;
 mod keys;
 mod link;
 mod links;
 mod pulse;
 mod recent;
+mod redlock;
 mod reply;
 mod script;
 mod sentinel;
@@ -37,6 +41,11 @@ mod tls;
 
 pub use backend::RedisBackend;
 pub use config::{Login, RedisConfig, Servers, TlsFiles};
+pub use doctor::{examine, examine_redlock};
 pub use endpoint::Host;
+pub use fence::{FencedCall, FencedScript, RedisFence};
+#[doc(hidden)]
+pub use redlock::redlock_hash_of;
+pub use redlock::{Initialized, RedlockBackend, RedlockConfig, init as redlock_init};
 #[doc(hidden)]
 pub use script::hash_of;

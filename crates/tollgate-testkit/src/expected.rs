@@ -12,6 +12,7 @@ fn table(subject: &str) -> Option<&'static str> {
         "fake-session+all" => include_str!("../expected/fake-session+all.txt"),
         "memory" => include_str!("../expected/memory.txt"),
         "redis" => include_str!("../expected/redis.txt"),
+        "redlock3" | "redlock5" => include_str!("../expected/redlock.txt"),
         "file" => include_str!("../expected/file.txt"),
         "fake-session" => include_str!("../expected/fake-session.txt"),
         "fake-polling" => include_str!("../expected/fake-polling.txt"),

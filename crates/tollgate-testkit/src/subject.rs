@@ -95,10 +95,10 @@ pub struct Chaos {
 }
 
 impl Chaos {
-    /// Does something to the next request for `operation`.
+    /// Does something to the next request for `operation`, on every node.
     pub fn on(&self, operation: Operation, deed: Deed) -> Caught {
         let is = self.is;
-        self.proxy.on(Which::matching(move |frame| is(operation, frame)), deed)
+        self.proxy.on_each(|| Which::matching(move |frame| is(operation, frame)), deed)
     }
 }
 

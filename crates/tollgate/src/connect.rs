@@ -17,6 +17,8 @@ use crate::url::Url;
 ///   `rediss://` encrypts; `?ca=FILE` names who signed its certificate, `?cert=FILE&key=FILE` are ours.
 /// - `redis-sentinel://HOST,HOST/SERVICE/DB`: whichever Redis the sentinels call the primary.
 /// - `redis-cluster://HOST,HOST`: a cluster, of which a few servers are named.
+/// - `redlock://HOST:PORT,HOST:PORT,HOST:PORT/DB`: a majority of independent Redises. `?max_ttl=5m` is the longest ttl that
+///   any client uses, and the same for all. On their first start [`redlock_init`](crate::redlock_init) says that they are new.
 ///
 /// Every URL takes `?namespace=NAME`, which keeps all its locks under `NAME/`, out of the way of others, and
 /// `?timeout=5s`, after which an engine that does not answer is given up on.
@@ -65,7 +67,7 @@ fn limit(url: &Url<'_>) -> Result<Option<Duration>> {
 }
 
 /// Refuses what [`layered`] would, without an engine.
-#[cfg(feature = "file")]
+#[cfg(any(feature = "file", feature = "redis"))]
 pub(crate) fn check_layers(url: &Url<'_>) -> Result<()> {
     if limit(url)?.is_some_and(|limit| limit.is_zero()) {
         return Err(Timeout::too_short());
@@ -84,6 +86,8 @@ async fn backend(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
         }
         #[cfg(feature = "redis")]
         scheme if crate::redis::SCHEMES.contains(&scheme) => redis(url).await,
+        #[cfg(feature = "redis")]
+        "redlock" | "redlocks" => redlock(url).await,
         scheme => Err(Error::invalid(format!(
             "no engine is called {scheme:?} here; known are {}",
             [
@@ -92,6 +96,7 @@ async fn backend(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
                 ("redis://HOST", cfg!(feature = "redis")),
                 ("redis-sentinel://HOST/SERVICE", cfg!(feature = "redis")),
                 ("redis-cluster://HOST", cfg!(feature = "redis")),
+                ("redlock://HOST,HOST,HOST", cfg!(feature = "redis")),
             ]
             .into_iter()
             .filter_map(|(scheme, built)| built.then_some(scheme))
@@ -106,6 +111,13 @@ async fn redis(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
     let config = crate::redis::config(url)?;
     let clock = Arc::new(BootClock::new(Keeper::global()?));
     Ok(Arc::new(tollgate_redis::RedisBackend::connect(config, clock).await?))
+}
+
+#[cfg(feature = "redis")]
+async fn redlock(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
+    let config = crate::redlock::config(url)?;
+    let clock = Arc::new(BootClock::new(Keeper::global()?));
+    Ok(Arc::new(tollgate_redis::RedlockBackend::connect(config, clock).await?))
 }
 
 #[cfg(feature = "file")]

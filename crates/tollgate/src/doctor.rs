@@ -3,7 +3,7 @@
 use tollgate_core::capabilities::Scope;
 use tollgate_core::{Checkup, Finding, Result};
 
-#[cfg(feature = "file")]
+#[cfg(any(feature = "file", feature = "redis"))]
 use crate::url::Url;
 
 /// Examines the engine that `url` names, and changes nothing: what is wrong with it, why that matters and what to
@@ -34,6 +34,13 @@ async fn examine(url: &str) -> Result<Checkup> {
     {
         crate::connect::check_layers(&file)?;
         return examine_folder(crate::connect::folder(&file)?).await;
+    }
+    #[cfg(feature = "redis")]
+    if let Ok(redis) = Url::parse(url)
+        && crate::redis::SCHEMES.contains(&redis.scheme)
+    {
+        crate::connect::check_layers(&redis)?;
+        return tollgate_redis::examine(crate::redis::config(&redis)?).await;
     }
     // What can be connected to and has no examination of its own.
     let locks = crate::connect(url).await?;

@@ -27,22 +27,30 @@
 //! | `file:DIR` | the processes of one host | the end of the process |
 //! | `memory:`, `memory:NAME` | the tasks of one process | its ttl |
 //! | `redis://HOST` | every host that reaches it | its ttl |
+//! | `redlock://HOST,HOST,HOST` | every host that reaches a majority of them | its ttl |
 
 pub mod blocking;
 mod connect;
 mod doctor;
 #[cfg(feature = "redis")]
-mod redis;
+pub mod redis;
+#[cfg(feature = "redis")]
+mod redlock;
 mod url;
 
 pub use connect::connect;
 pub use doctor::doctor;
+#[cfg(feature = "redis")]
+pub use redlock::redlock_init;
 pub use tollgate_core::{
     Age, Capabilities, Checkup, DEFAULT_TTL, Deadline, Details, Error, ErrorKind, Event, Fault, Fence,
     Finding, Grant, Guarantee, Guarantees, Guard, GuardState, Guards, Happening, Holder, InvalidName,
     InvalidToken, Lease, LockName, LockRequest, LockState, Locks, LossCause, Mark, Mode, Moment, OwnerId,
     PartyHandle, Release, Result, Revocation, SetRequest, Severity, States, Token, Waiter, parse_duration,
 };
+
+#[cfg(feature = "redis")]
+pub use tollgate_redis::Initialized;
 
 pub use tollgate_core::capabilities;
 pub use tollgate_core::guarantees;
@@ -66,6 +74,11 @@ struct FilePage;
 #[cfg(all(doctest, feature = "file", feature = "memory"))]
 #[doc = include_str!("../../../docs/backends/memory.md")]
 struct MemoryPage;
+
+/// Compiles what docs/backends/redis.md shows.
+#[cfg(all(doctest, feature = "redis"))]
+#[doc = include_str!("../../../docs/backends/redis.md")]
+struct RedisPage;
 
 /// Compiles and runs what docs/watching.md shows.
 #[cfg(all(doctest, feature = "file", feature = "memory"))]

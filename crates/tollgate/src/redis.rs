@@ -1,4 +1,13 @@
-//! URLs of Redis.
+//! Redis beyond locks: what makes data in it refuse stale tokens.
+//!
+//! ```no_run
+//! # async fn example(guard: tollgate::Guard, mut redis: redis::aio::MultiplexedConnection) -> tollgate::Result<()> {
+//! use tollgate::redis::RedisFence;
+//!
+//! RedisFence::around("total")?.set(&mut redis, "total", 17, guard.fence()?).await?;
+//! # Ok(())
+//! # }
+//! ```
 
 use std::path::PathBuf;
 
@@ -6,6 +15,8 @@ use tollgate_core::{Error, Result};
 use tollgate_redis::{Login, RedisConfig, Servers};
 
 use crate::url::Url;
+
+pub use tollgate_redis::{FencedCall, FencedScript, RedisFence};
 
 /// The schemes that name a Redis.
 pub(crate) const SCHEMES: &[&str] =

@@ -39,6 +39,8 @@ pub struct Proxy {
     shared: Arc<Shared>,
     connections: Arc<Connections>,
     running: Option<Running>,
+    /// Those in front of the engine's other nodes, to which the same is done.
+    others: Vec<Proxy>,
 }
 
 struct Running {
@@ -68,25 +70,42 @@ impl Proxy {
             // The runtime ends with the thread, and with it every connection.
             .spawn(move || runtime.block_on(async { Door::open(socket, served, known).keep(given).await }))
             .expect("a test can start a thread");
-        Self { address, shared, connections, running: Some(Running { orders, thread }) }
+        Self { address, shared, connections, running: Some(Running { orders, thread }), others: Vec::new() }
     }
 
-    /// Where clients find it.
+    /// Starts a proxy in front of each of several nodes, as one: what is done to it is done in front of every node.
+    pub fn before_all(nodes: &[SocketAddr], protocol: impl Protocol + Copy) -> Self {
+        let mut proxies = nodes.iter().map(|node| Self::start(*node, protocol));
+        let mut first = proxies.next().expect("an engine has a node");
+        first.others = proxies.collect();
+        first
+    }
+
+    /// Where clients find it, or its first node.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Closes every connection that clients have opened by now; they are closed when this returns.
-    pub fn cut(&self, close: Close) {
-        self.order(Order::Cut(close));
+    /// Where clients find all nodes.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.all().map(|proxy| proxy.address).collect()
     }
 
-    /// Closes one connection, if it is still open.
+    fn all(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(&self.others)
+    }
+
+    /// Closes every connection that clients have opened by now; they are closed when this returns.
+    pub fn cut(&self, close: Close) {
+        self.all().for_each(|proxy| proxy.order(Order::Cut(close)));
+    }
+
+    /// Closes one connection to the first node, if it is still open.
     pub fn cut_one(&self, connection: ConnectionId, close: Close) {
         self.order(Order::CutOne(connection, close));
     }
 
-    /// The connections that are open, oldest first.
+    /// The connections to the first node that are open, oldest first.
     pub fn connections(&self) -> Vec<ConnectionId> {
         self.connections.open().keys().copied().collect()
     }
@@ -94,42 +113,49 @@ impl Proxy {
     /// Refuses new connections, as a port does on which nobody listens, or accepts them again. The port stays
     /// the proxy's.
     pub fn refuse(&self, refuse: bool) {
-        self.order(Order::Refuse(refuse));
+        self.all().for_each(|proxy| proxy.order(Order::Refuse(refuse)));
     }
 
     /// Delivers everything that goes in `direction` so much later.
     pub fn delay(&self, direction: Direction, delay: Duration) {
-        self.shared.switches.change_way(direction, |way| way.delay = delay);
+        self.all().for_each(|proxy| proxy.shared.switches.change_way(direction, |way| way.delay = delay));
     }
 
     /// Delivers nothing any more in `direction`. Connections stay open and can be opened; nobody is told.
     pub fn black_hole(&self, direction: Direction, fate: Fate) {
-        self.shared.switches.change_way(direction, |way| way.flow = Flow::Hole(fate));
+        self.all()
+            .for_each(|proxy| proxy.shared.switches.change_way(direction, |way| way.flow = Flow::Hole(fate)));
     }
 
-    /// Does something to one request.
+    /// Does something to one request to the first node.
     pub fn on(&self, which: Which, deed: Deed) -> Caught {
         self.shared.switches.add_rule(which, deed)
     }
 
+    /// Does something to one request to every node.
+    pub fn on_each(&self, which: impl Fn() -> Which, deed: Deed) -> Caught {
+        let caught = self.all().map(|proxy| proxy.shared.switches.add_rule(which(), deed));
+        Caught::all(caught)
+    }
+
     /// Keeps pushes from clients.
     pub fn discard_pushes(&self, discard: Discard) {
-        self.shared.switches.discard(discard);
+        self.all().for_each(|proxy| proxy.shared.switches.discard(discard));
     }
 
     /// Ends all trouble: connections are accepted, everything flows, rules are forgotten, and what was held is
     /// delivered. Connections that lost bytes are cut.
     pub fn heal(&self) {
         self.refuse(false);
-        self.shared.switches.heal();
+        self.all().for_each(|proxy| proxy.shared.switches.heal());
     }
 
-    /// What has passed.
+    /// What has passed to the first node.
     pub fn counts(&self) -> Counts {
         self.shared.counters.read()
     }
 
-    /// What has passed; counting starts again from nothing.
+    /// What has passed to the first node; counting starts again from nothing.
     pub fn take_counts(&self) -> Counts {
         self.shared.counters.take()
     }

@@ -138,13 +138,22 @@ impl Drop for Outcome {
     }
 }
 
-/// The request a rule waits for, or has caught. Dropping this leaves the rule in place.
+/// The request a rule waits for, or has caught; one for each node if there are several. Dropping this leaves the rule
+/// in place.
 pub struct Caught {
-    pub(super) trap: Arc<Trap>,
-    pub(super) switches: Arc<Switches>,
+    traps: Vec<(Arc<Trap>, Arc<Switches>)>,
 }
 
 impl Caught {
+    pub(super) fn new(trap: Arc<Trap>, switches: Arc<Switches>) -> Self {
+        Self { traps: vec![(trap, switches)] }
+    }
+
+    /// All of them together.
+    pub(super) fn all(several: impl Iterator<Item = Self>) -> Self {
+        Self { traps: several.flat_map(|caught| caught.traps).collect() }
+    }
+
     /// Completes when the request is caught.
     pub async fn caught(&self) {
         self.until(|stage| *stage != Stage::Waiting).await;
@@ -152,18 +161,25 @@ impl Caught {
 
     /// Lets a held request, or a copy that was kept back, go to the engine.
     pub fn let_go(&self) {
-        self.trap.let_go();
-        self.switches.changed();
+        for (trap, switches) in &self.traps {
+            trap.let_go();
+            switches.changed();
+        }
     }
 
     /// Completes when the proxy is done with the request: the engine has answered what was delayed, repeated
     /// or whose reply was to be lost (`true`), or never will (`false`).
     pub async fn over(&self) -> bool {
-        self.until(|stage| matches!(stage, Stage::Over { .. })).await == Stage::Over { answered: true }
+        let stages = self.until(|stage| matches!(stage, Stage::Over { .. })).await;
+        stages.iter().all(|stage| *stage == Stage::Over { answered: true })
     }
 
-    async fn until(&self, reached: impl FnMut(&Stage) -> bool) -> Stage {
-        let mut stages = self.trap.stage.subscribe();
-        *stages.wait_for(reached).await.expect("the trap lives as long as this")
+    async fn until(&self, mut reached: impl FnMut(&Stage) -> bool) -> Vec<Stage> {
+        let mut stages = Vec::new();
+        for (trap, _) in &self.traps {
+            let mut stage = trap.stage.subscribe();
+            stages.push(*stage.wait_for(&mut reached).await.expect("the trap lives as long as this"));
+        }
+        stages
     }
 }

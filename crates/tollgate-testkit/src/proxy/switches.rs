@@ -132,7 +132,7 @@ impl Switches {
         set.traps.retain(|trap| trap.strong_count() > 0);
         set.traps.push(Arc::downgrade(&trap));
         set.rules.push(Rule { which, deed, trap: trap.clone() });
-        Caught { trap, switches: self.clone() }
+        Caught::new(trap, self.clone())
     }
 
     /// What is done to this request. A rule that has caught its request is used up; of several rules for one

@@ -47,3 +47,16 @@ pub fn connect(url: &str) -> Result<Locks> {
     let locks = keeper.block_on(crate::connect(url))?;
     Ok(Locks::new(locks, keeper))
 }
+
+/// Makes voters of new nodes, as [`tollgate::redlock_init`](crate::redlock_init) does.
+///
+/// ```no_run
+/// # fn main() -> tollgate::Result<()> {
+/// tollgate::blocking::redlock_init("redlock://a,b,c")?;
+/// # Ok(())
+/// # }
+/// ```
+#[cfg(feature = "redis")]
+pub fn redlock_init(url: &str) -> Result<crate::Initialized> {
+    Keeper::global()?.block_on(crate::redlock_init(url))
+}

@@ -1,0 +1,288 @@
+//! The nodes of Redlock: each by itself, and whether they are independent of each other.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tollgate_core::guarantees::Basis;
+use tollgate_core::{Checkup, Error, Fault, Finding, Guarantees, Result};
+
+use super::seen::Seen;
+use super::{access, clock, disk, memory, together, version};
+use crate::config::{RedisConfig, Servers};
+use crate::endpoint::Endpoint;
+
+/// Examines the nodes of a Redlock, one configuration for each. Asks over connections of its own and changes nothing.
+///
+/// # Errors
+/// `InvalidArgument` if a node is not a single server. A node that does not answer is a finding.
+pub async fn examine_redlock(nodes: Vec<RedisConfig>) -> Result<Checkup> {
+    let mut asked = Vec::new();
+    for config in &nodes {
+        let Servers::One(host) = &config.servers else {
+            return Err(Error::invalid(
+                "a node of Redlock is one Redis; sentinels and clusters lose what it promised",
+            ));
+        };
+        asked.push((Endpoint::new(host.clone(), config.speech()?), config));
+    }
+    let looked =
+        join_all(asked.iter().map(|(endpoint, config)| async move {
+            (endpoint.address(), Seen::look(endpoint, config).await)
+        }));
+    let (mut seen, mut silent) = (Vec::new(), Vec::new());
+    for (name, answer) in looked.await {
+        match answer {
+            Ok(node) => seen.push(node),
+            Err(error) => silent.push((name, error)),
+        }
+    }
+    let mut findings = number(nodes.len(), &silent);
+    findings.extend(strangers(&seen));
+    findings.extend(machines(&seen, nodes.len()));
+    findings.extend(voters(&seen));
+    findings.extend(clocks(&seen));
+    findings.extend(together(seen.iter().map(|node| (node.name.clone(), of_node(node))).collect()));
+    let names: Vec<_> = asked.iter().map(|(endpoint, _)| endpoint.address()).collect();
+    Ok(Checkup { subject: format!("Redlock on {}", names.join(", ")), findings, guarantees: guarantees() })
+}
+
+/// What a node has to be by itself. What it keeps on its disk does not matter: a node that restarts waits before it
+/// votes, whatever it remembers.
+fn of_node(seen: &Seen) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    version::look(seen, &mut findings);
+    access::look(seen, &mut findings);
+    disk::trouble(seen, &mut findings);
+    memory::look(seen, &mut findings);
+    clock::look(seen, &mut findings);
+    findings
+}
+
+/// Whether they are a majority that outlives something, and how many may still fail.
+fn number(all: usize, silent: &[(String, Error)]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if all < 3 || all.is_multiple_of(2) {
+        findings.push(Finding::problem(
+            format!("there are {all} nodes"),
+            "with fewer than three the loss of one is the loss of the majority, and the last of an even number survives nothing more",
+            "use three, five or seven",
+        ));
+    }
+    let (answer, majority) = (all - silent.len(), all / 2 + 1);
+    for (name, error) in silent {
+        findings.push(Finding::problem(
+            format!("{name} cannot be asked: {}", error.message()),
+            match answer.checked_sub(majority) {
+                Some(0) => "no other may fail now: a majority is just there".to_owned(),
+                Some(more) => format!("{more} more may fail before no lock can be taken"),
+                None => {
+                    format!("only {answer} of {all} answer, and {majority} are needed: no lock can be taken")
+                }
+            },
+            "start it, or find out why it is not reached; it votes again when the longest ttl is over",
+        ));
+    }
+    if silent.is_empty() && findings.is_empty() {
+        findings.push(Finding::fine(format!("all {all} nodes answer; {} may fail", answer - majority)));
+    }
+    findings
+}
+
+/// Whether each is a server of its own, with nobody who copies from it or to it.
+fn strangers(seen: &[Seen]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut runs: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for node in seen {
+        if let Some(run) = node.info("run_id") {
+            runs.entry(run).or_default().push(&node.name);
+        }
+    }
+    for names in runs.values().filter(|names| names.len() > 1) {
+        findings.push(Finding::problem(
+            format!("{} are one and the same server", names.join(" and ")),
+            "its vote counts several times: a majority may be that server alone",
+            "name every server once",
+        ));
+    }
+    for node in seen {
+        if node.info("role") == Some("slave") {
+            let of = node.info("master_host").unwrap_or("?");
+            let port = node.info("master_port").unwrap_or("?");
+            findings.push(Finding::problem(
+                format!("{} is a replica of {of}:{port}", node.name),
+                "it takes no writes and has no vote of its own",
+                "make it a server of its own: REPLICAOF NO ONE",
+            ));
+        } else if node.number("connected_slaves").is_some_and(|replicas| replicas > 0) {
+            findings.push(Finding::note(
+                format!("{} has replicas", node.name),
+                "if one of them takes its place, it lacks what it had not got yet, and a majority may forget a lock",
+                "leave replicas out: the other nodes are what makes locks survive",
+            ));
+        }
+    }
+    findings
+}
+
+/// Whether one machine's failure takes the majority with it, as far as addresses tell.
+fn machines(seen: &[Seen], all: usize) -> Option<Finding> {
+    let mut hosts: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for node in seen {
+        hosts.entry(machine(&node.host)).or_default().push(&node.name);
+    }
+    let (host, names) =
+        hosts.into_iter().max_by_key(|(_, names)| names.len()).filter(|(_, names)| names.len() > 1)?;
+    let what = format!("{} are on one machine ({host})", names.join(", "));
+    let advice = "put every node on a machine of its own, in racks or zones of their own if you have them";
+    Some(if names.len() > all / 2 {
+        Finding::problem(what, "its failure, or a jump of its clock, is the failure of the majority", advice)
+    } else {
+        Finding::note(what, "its failure takes several votes at once", advice)
+    })
+}
+
+fn machine(host: &str) -> String {
+    if access::is_own(host) { "this one".to_owned() } else { host.to_lowercase() }
+}
+
+/// Whether they vote, and agree on the longest ttl.
+fn voters(seen: &[Seen]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let without: Vec<_> = seen.iter().filter(|node| !node.votes).map(|node| node.name.as_str()).collect();
+    if seen.iter().all(|node| node.member.is_none()) {
+        if !seen.is_empty() {
+            findings.push(Finding::note(
+                "no node has ever voted",
+                "a new node looks like one that has forgotten its locks, and does not vote until the longest ttl is over",
+                "if they are really new, run `tollgate redlock-init URL` once",
+            ));
+        }
+    } else if without.is_empty() {
+        findings.push(Finding::fine("every node that answers votes"));
+    } else {
+        findings.push(Finding::note(
+            format!("{} not vote at present", does(&without)),
+            "a node that was restarted or emptied waits until every lock has ended that it may have forgotten",
+            "nothing, if that was lately: a client makes it a voter when the longest ttl is over",
+        ));
+    }
+    let longest: HashSet<_> =
+        seen.iter().filter_map(|node| node.member.as_deref()?.split(' ').nth(2)).collect();
+    if longest.len() > 1 {
+        let each = seen.iter().filter_map(|node| {
+            Some(format!("{} {} ms", node.name, node.member.as_deref()?.split(' ').nth(2)?))
+        });
+        findings.push(Finding::problem(
+            format!("nodes differ in the longest ttl: {}", each.collect::<Vec<_>>().join(", ")),
+            "a node that restarts waits for the shorter one, and may forget a lock that is still held",
+            "use one ?max_ttl= for all clients; stop them, delete tollgate:member* on all nodes, and run redlock-init",
+        ));
+    }
+    findings
+}
+
+fn does(names: &[&str]) -> String {
+    format!("{} {}", names.join(", "), if names.len() == 1 { "does" } else { "do" })
+}
+
+/// Whether nodes agree on the time.
+fn clocks(seen: &[Seen]) -> Option<Finding> {
+    let read = || seen.iter().filter_map(|node| Some((node, node.clock?)));
+    let (first, earliest) = read().min_by_key(|(_, clock)| clock.ahead)?;
+    let (last, latest) = read().max_by_key(|(_, clock)| clock.ahead)?;
+    let apart = Duration::from_micros(latest.ahead.abs_diff(earliest.ahead));
+    if apart.saturating_sub((earliest.round_trip + latest.round_trip) / 2) < clock::APART {
+        return None;
+    }
+    Some(Finding::note(
+        format!("the clock of {} is {:.1} s ahead of that of {}", last.name, apart.as_secs_f64(), first.name),
+        "each node ends leases by its own clock. That they differ does no harm, but they will jump when somebody corrects \
+         them: if those of a majority jump forward, locks end early",
+        "have NTP or chrony keep all of them",
+    ))
+}
+
+/// What locks on a majority rest on.
+fn guarantees() -> Guarantees {
+    Guarantees::new(|fault| match fault {
+        Fault::HolderKilled
+        | Fault::ReplyLost
+        | Fault::RequestRepeated
+        | Fault::ClockBack
+        | Fault::EngineRestarted => (Basis::Kept, Basis::Kept),
+        Fault::HolderPaused | Fault::MachinePaused => (Basis::Broken, Basis::Kept),
+        Fault::RenewalsFail | Fault::ClockDrift | Fault::ClockForward => (Basis::Time, Basis::Kept),
+        Fault::EngineEmptied | Fault::Restored | Fault::FailedOver => (Basis::Time, Basis::Time),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_core::{ErrorKind, Severity};
+
+    use super::super::seen::tests::healthy;
+    use super::*;
+
+    fn nodes() -> Vec<Seen> {
+        let node = |name: &str| Seen {
+            name: format!("{name}:6379"),
+            host: name.to_owned(),
+            member: Some(format!("{name} 5 300000")),
+            votes: true,
+            ..healthy(&[("run_id", name)], &[])
+        };
+        ["a", "b", "c"].map(node).into()
+    }
+
+    #[test]
+    fn independent_nodes_are_called_so() {
+        let nodes = nodes();
+        assert_eq!(number(3, &[])[0].severity, Severity::Fine);
+        assert_eq!(strangers(&nodes), []);
+        assert_eq!(machines(&nodes, 3), None);
+        assert_eq!(clocks(&nodes), None);
+        assert!(voters(&nodes).iter().all(|finding| finding.severity == Severity::Fine));
+    }
+
+    #[test]
+    fn machines_count_by_what_their_failure_takes() {
+        let on = |hosts: [&str; 5]| -> Vec<Seen> {
+            hosts.map(|host| Seen { host: host.to_owned(), ..healthy(&[], &[]) }).into()
+        };
+        assert_eq!(machines(&on(["a", "a", "b", "c", "d"]), 5).unwrap().severity, Severity::Note);
+        assert_eq!(machines(&on(["a", "a", "A", "c", "d"]), 5).unwrap().severity, Severity::Problem);
+        assert_eq!(
+            machines(&on(["127.0.0.1", "localhost", "::1", "c", "d"]), 5).unwrap().severity,
+            Severity::Problem
+        );
+    }
+
+    #[test]
+    fn how_many_may_still_fail_is_said() {
+        let silent = |count: usize| -> Vec<(String, Error)> {
+            (0..count).map(|n| (format!("n{n}"), Error::new(ErrorKind::Unavailable, "gone"))).collect()
+        };
+        for (all, down, says) in
+            [(5, 1, "1 more may fail"), (3, 1, "no other"), (3, 2, "no lock can be taken")]
+        {
+            let findings = number(all, &silent(down));
+            assert!(findings[0].why.as_ref().unwrap().contains(says), "{findings:?}");
+        }
+        for all in [1, 2, 4] {
+            assert_eq!(number(all, &[])[0].severity, Severity::Problem);
+        }
+    }
+
+    #[test]
+    fn nodes_that_differ_are_told_apart() {
+        let mut differ = nodes();
+        differ[1].member = Some("b 5 60000".to_owned());
+        differ[2].clock.as_mut().unwrap().ahead = 5_000_000;
+        differ[2].votes = false;
+        let said = voters(&differ);
+        assert!(said[0].what.contains("c:6379 does not vote"), "{said:?}");
+        assert_eq!(said[1].severity, Severity::Problem);
+        assert!(clocks(&differ).unwrap().what.contains("c:6379 is 5.0 s ahead"));
+    }
+}

@@ -1,0 +1,53 @@
+//! What can go wrong at a fence, in the words of the contract.
+
+use redis::RedisError;
+use tollgate_core::{Error, ErrorKind, Fence, Token};
+
+use crate::error;
+
+/// What a fenced script was answered with, if it is an error.
+pub(super) fn of_answer(error: RedisError, mark: &[u8], fence: Fence) -> Error {
+    let mark = String::from_utf8_lossy(mark);
+    if error.is_io_error() || error.is_timeout() || error.is_connection_dropped() {
+        let message = "the connection to Redis was lost before its answer; it may have acted all the same: \
+                       read, or do it again with the same token";
+        return Error::new(ErrorKind::Indeterminate, message).caused_by(error);
+    }
+    let detail = error.detail().unwrap_or_default();
+    match error.code() {
+        Some("FENCED") => match highest(detail) {
+            Some(highest) => fence.refused(highest),
+            None => bad_mark(&mark).caused_by(error),
+        },
+        Some("BADMARK") => bad_mark(&mark).caused_by(error),
+        Some("CROSSSLOT") => Error::invalid(format!(
+            "a key is not in the cluster slot of the mark {mark:?}; give it the {{tag}} of the resource"
+        ))
+        .caused_by(error),
+        Some("NOPERM") => {
+            let message =
+                format!("this user may not do that; allow +@scripting, the keys, and the mark {mark:?}");
+            Error::new(ErrorKind::Denied, message).caused_by(error)
+        }
+        Some("WRONGTYPE") => Error::invalid("a key holds another kind of value").caused_by(error),
+        Some(
+            "READONLY" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "OOM" | "BUSY" | "MISCONF",
+        ) => error::of_answer(error),
+        _ => Error::new(ErrorKind::Unexpected, format!("Redis answered {error}")).caused_by(error),
+    }
+}
+
+fn highest(detail: &str) -> Option<Token> {
+    Token::new(detail.split(' ').next()?.parse().ok()?).ok()
+}
+
+fn bad_mark(mark: &str) -> Error {
+    let message =
+        format!("the key {mark:?} is no mark, it holds something else; delete it, or rename the resource");
+    Error::new(ErrorKind::Config, message)
+}
+
+/// A value that comes as several arguments, or as none.
+pub(super) fn not_one() -> Error {
+    Error::invalid("a value is one argument; write lists and maps with a script of your own")
+}

@@ -1,0 +1,257 @@
+//! Taking the lock: one round trip if the nodes' counters agree, two if they do not.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tollgate_core::{
+    Attempt, Claim, Contention, Deadline, Error, ErrorKind, Grant, Mode, Moment, OwnerId, Result, Token,
+};
+
+use crate::error::unexpected;
+use crate::redlock::backend::{RedlockBackend, millis};
+use crate::redlock::lanes::Links;
+use crate::redlock::quorum::{Ballot, Count, Outcome, Said, Verdict, Vote};
+use crate::redlock::round::{Reply, Round};
+use crate::redlock::script::{self, Question};
+use crate::reply::written;
+
+/// How often an attempt starts over because a counter moved between its two round trips.
+const STARTS: usize = 3;
+/// When to come back after that.
+const SOON: Duration = Duration::from_millis(5);
+
+/// How one start of an attempt ended.
+enum Ended {
+    With(Attempt),
+    /// A node's counter was here already.
+    Overtaken(u64),
+}
+
+/// What the claim asks of every node, apart from who the node is.
+struct Request {
+    keys: [String; 2],
+    owner: String,
+    ttl: u64,
+    sent: Moment,
+    /// " SENT DETAILS", as they follow the token.
+    rest: String,
+}
+
+impl Request {
+    fn acquire(&self, hint: u64) -> Question {
+        self.of(&script::ACQUIRE, hint)
+    }
+
+    fn commit(&self, token: Token) -> Question {
+        self.of(&script::COMMIT, token.get())
+    }
+
+    fn of(&self, script: &script::Lua, number: u64) -> Question {
+        let [lock, fence] = &self.keys;
+        script.of_voter(&[lock, fence]).arg(&self.owner).arg(number).arg(self.ttl).arg(&self.rest)
+    }
+}
+
+/// A claim that nodes may know of. If its future is dropped or fails, the connections are remembered over which it
+/// was sent: a withdrawal must not overtake it.
+struct UnderWay<'a> {
+    backend: &'a RedlockBackend,
+    owner: OwnerId,
+    links: &'a Links,
+    settled: bool,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if !self.settled {
+            self.backend.remember(self.owner, self.links.clone());
+        }
+    }
+}
+
+impl RedlockBackend {
+    pub(super) async fn attempt(&self, claim: &Claim) -> Result<Attempt> {
+        if claim.mode != Mode::Exclusive {
+            return Err(Error::unsupported(
+                "redlock:// has exclusive locks only: with a majority per permit, or with readers that only some nodes \
+                 know, a client that stops in the middle leaves nodes that disagree, and one too many gets in. Use one \
+                 Redis, or another engine",
+            ));
+        }
+        self.capabilities.check_ttl(claim.ttl)?;
+        for _ in 0..STARTS {
+            // Above what was seen, too: after a recovery nodes are ahead of all clocks.
+            let hint = now_in_micros().max(self.highest.load(Ordering::Relaxed) + 1);
+            match self.start(claim, hint).await? {
+                Ended::With(attempt) => return Ok(attempt),
+                Ended::Overtaken(highest) => _ = self.highest.fetch_max(highest, Ordering::Relaxed),
+            }
+        }
+        Ok(busy(Some(SOON)))
+    }
+
+    /// One start. Only what is answered to it counts, and its grant lives from its first send.
+    async fn start(&self, claim: &Claim, hint: u64) -> Result<Ended> {
+        let links = self.lanes.links().await?;
+        if self.lanes.has_met_non_voter() {
+            // A majority may decide before such a node says so itself.
+            self.recovery.start();
+        }
+        let sent = self.clock.now();
+        let request = Request {
+            keys: self.keys(&claim.name),
+            owner: claim.owner.to_hex(),
+            ttl: millis(claim.ttl),
+            sent,
+            rest: format!(" {} {}", sent.as_nanos(), written(&claim.details)?),
+        };
+        let mut under_way = UnderWay { backend: self, owner: claim.owner, links: &links, settled: false };
+        let mut ballot = Ballot::new(links.len());
+        let acquire = request.acquire(hint);
+        let mut round = Round::new(&self.lanes, &links, sent, &acquire, |_| true);
+        let verdict = round
+            .until(|node, reply| {
+                ballot.cast(node, self.vote(node, &links, &reply, sent));
+                ballot.verdict()
+            })
+            .await;
+        drop(round);
+        let verdict = verdict.ok_or_else(|| unexpected(&"no verdict though everybody was heard"))?;
+        let ended = match verdict {
+            Verdict::Granted { token, since } => self.granted(claim, &links, token, since, sent).await?,
+            Verdict::Commit { token } => self.commit(claim, &links, &request, &ballot, token).await?,
+            Verdict::Busy { retry_after } => {
+                self.give_back(claim, &links, &ballot).await;
+                Ended::With(busy(retry_after))
+            }
+            Verdict::TooFew { unknown } => {
+                self.give_back(claim, &links, &ballot).await;
+                let absent = |node: &usize| matches!(ballot.vote(*node), Some(Vote::None { .. }));
+                let absent: Vec<usize> = (0..links.len()).filter(absent).collect();
+                return Err(self.lanes.without(&absent, unknown));
+            }
+        };
+        under_way.settled = true;
+        Ok(ended)
+    }
+
+    fn vote(&self, node: usize, links: &Links, reply: &Reply, sent: Moment) -> Vote {
+        let unknown = reply.is_unknown();
+        let Some(text) = reply.text() else { return Vote::None { unknown } };
+        // A token above all that there can be is of no use, and must be given back.
+        let ours =
+            |token: &str, since: Moment| match token.parse().ok().and_then(|token| Token::new(token).ok()) {
+                Some(token) => Vote::Ok { token, since: since.min(sent) },
+                None => Vote::None { unknown: true },
+            };
+        match text.split_at_checked(1) {
+            Some((first, _)) if first.starts_with(|first: char| first.is_ascii_digit()) => ours(text, sent),
+            Some(("O", again)) => {
+                let (token, since) = again.split_once(' ').unwrap_or((again, ""));
+                ours(token, since.parse().map_or(Moment::ZERO, Moment::from_nanos))
+            }
+            Some(("B", pttl)) => {
+                let pttl = pttl.parse::<i64>().ok().and_then(|pttl| u64::try_from(pttl).ok());
+                Vote::Busy { free_in: pttl.map(Duration::from_millis) }
+            }
+            _ => {
+                self.meets_recovering(node, links);
+                Vote::None { unknown: false }
+            }
+        }
+    }
+
+    /// A majority stands at `token`. It is held if something is left of it.
+    async fn granted(
+        &self,
+        claim: &Claim,
+        links: &Links,
+        token: Token,
+        since: Moment,
+        sent: Moment,
+    ) -> Result<Ended> {
+        self.highest.fetch_max(token.get(), Ordering::Relaxed);
+        let deadline = Deadline::counted_from(since, claim.ttl);
+        if let Deadline::At(end) = deadline
+            && self.clock.now() < end
+        {
+            return Ok(Ended::With(Attempt::Granted(Grant::new(claim, token, deadline))));
+        }
+        self.give_back_all(claim, links).await;
+        if since < sent {
+            // Left over from an earlier request of this claim that arrived late.
+            return Ok(Ended::With(busy(Some(SOON))));
+        }
+        Err(Error::new(
+            ErrorKind::Timeout,
+            format!("a majority took longer to answer than a ttl of {:?} lasts; use a longer one", claim.ttl),
+        ))
+    }
+
+    /// Brings all nodes to the highest token that one of them gave.
+    async fn commit(
+        &self,
+        claim: &Claim,
+        links: &Links,
+        request: &Request,
+        ballot: &Ballot,
+        token: Token,
+    ) -> Result<Ended> {
+        let mut since = request.sent;
+        let mut count = Count::new(links.len());
+        let mut stand = vec![false; links.len()];
+        for (node, stands) in stand.iter_mut().enumerate() {
+            match ballot.vote(node) {
+                Some(Vote::Ok { token: theirs, since: from }) if theirs == token => {
+                    since = since.min(from);
+                    *stands = true;
+                    count.add(Said::Yes);
+                }
+                Some(Vote::Busy { .. } | Vote::None { .. }) => {
+                    *stands = true;
+                    count.add(Said::No);
+                }
+                _ => {}
+            }
+        }
+        let overtaken = AtomicU64::new(0);
+        let commit = request.commit(token);
+        let mut round = Round::new(&self.lanes, links, request.sent, &commit, |node| !stand[node]);
+        let outcome = round
+            .until(|_, reply| {
+                count.add(match reply.text() {
+                    Some("1") => Said::Yes,
+                    Some(no) => {
+                        let highest = no.strip_prefix('N').and_then(|highest| highest.parse().ok());
+                        overtaken.fetch_max(highest.unwrap_or(0), Ordering::Relaxed);
+                        Said::No
+                    }
+                    None => Said::Nothing { unknown: reply.is_unknown() },
+                });
+                count.outcome()
+            })
+            .await;
+        drop(round);
+        match outcome {
+            Some(Outcome::Done) => self.granted(claim, links, token, since, request.sent).await,
+            Some(Outcome::Unclear { unknown: true }) => {
+                let message = "too few nodes answered whether they stand at one token; they may all the same";
+                Err(Error::new(ErrorKind::Indeterminate, message))
+            }
+            _ => {
+                self.give_back_all(claim, links).await;
+                Ok(Ended::Overtaken(overtaken.into_inner().max(token.get())))
+            }
+        }
+    }
+}
+
+fn busy(retry_after: Option<Duration>) -> Attempt {
+    Attempt::Busy(Contention { ahead: None, retry_after })
+}
+
+/// The wall clock. Nothing rests on it: nodes that hear the same hint draw the same token.
+fn now_in_micros() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}

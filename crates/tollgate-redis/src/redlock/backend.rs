@@ -1,0 +1,163 @@
+//! The contract's side: what each call means for several Redises.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tollgate_core::{
+    Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Details, Event, Extension, Grant,
+    LockName, LockState, Release, Result, Revocation, Token, events, wait,
+};
+
+use crate::keys::encode_prefix;
+use crate::redlock::capabilities::capabilities;
+use crate::redlock::config::RedlockConfig;
+use crate::redlock::lanes::{Lanes, Links};
+use crate::redlock::node::Node;
+use crate::redlock::quorum::Count;
+use crate::redlock::recovery::Recovery;
+use crate::redlock::release::Unanswered;
+use crate::redlock::renew::Healing;
+use crate::redlock::round::Round;
+use crate::redlock::script;
+
+/// How often locks are looked at for events.
+const EVENTS_EVERY: Duration = Duration::from_millis(250);
+
+/// Locks on a majority of independent Redises.
+pub struct RedlockBackend {
+    pub(super) lanes: Arc<Lanes>,
+    pub(super) prefix: String,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) capabilities: Capabilities,
+    /// Acquires whose outcome is unknown: a withdrawal must not overtake them.
+    pub(super) unanswered: Mutex<Unanswered>,
+    pub(super) healing: Arc<Healing>,
+    pub(super) recovery: Recovery,
+    /// The highest token that was seen here, of any lock: the next hint is above it.
+    pub(super) highest: AtomicU64,
+}
+
+impl RedlockBackend {
+    /// Connects, so that what is wrong is told at once. A majority is enough; whether it votes is found out by the
+    /// first lock.
+    pub async fn connect(config: RedlockConfig, clock: Arc<dyn Clock>) -> Result<Self> {
+        let nodes = config.checked()?.into_iter().map(Node::new).collect();
+        let lanes = Lanes::new(nodes, config.max_ttl);
+        lanes.links().await?;
+        lanes.check_config()?;
+        let recovery = Recovery::new(&lanes);
+        Ok(Self {
+            lanes,
+            prefix: config.prefix,
+            clock,
+            capabilities: capabilities(config.max_ttl),
+            unanswered: Mutex::default(),
+            healing: Arc::default(),
+            recovery,
+            highest: AtomicU64::new(0),
+        })
+    }
+
+    /// Makes every later token of `name` larger than `floor`, as a move from another engine needs it.
+    pub async fn raise_floor(&self, name: &LockName, floor: Token) -> Result<()> {
+        let links = self.lanes.links().await?;
+        let [_, fence] = self.keys(name);
+        let request = script::FLOOR.of_voter(&[&fence]).arg(floor.get());
+        let mut count = Count::new(links.len());
+        let mut round = Round::new(&self.lanes, &links, self.clock.now(), &request, |_| true);
+        // All that can be reached, though a majority is enough.
+        let _: Option<()> = round
+            .until(|node, reply| {
+                count.add(self.said(node, &links, &reply));
+                None
+            })
+            .await;
+        match count.outcome() {
+            Some(crate::redlock::quorum::Outcome::Done) => Ok(()),
+            _ => Err(self.lanes.without(&self.silent_ones(&links), false)),
+        }
+    }
+
+    /// The lock's key, and its counter's.
+    pub(super) fn keys(&self, name: &LockName) -> [String; 2] {
+        let name = name.as_str();
+        let lock = if name.contains(['%', '{', '}']) {
+            format!("{}{}", self.prefix, encode_prefix(name))
+        } else {
+            [&self.prefix, name].concat()
+        };
+        let fence = ["{", &lock, "}:fence"].concat();
+        [lock, fence]
+    }
+
+    /// A node said that it does not vote.
+    pub(super) fn meets_recovering(&self, node: usize, links: &Links) {
+        if let Some(link) = &links[node] {
+            self.recovery.meets(node, link);
+        }
+    }
+}
+
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Backend for RedlockBackend {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn try_acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(self.attempt(claim))
+    }
+
+    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Grant>> {
+        Box::pin(wait::poll(self, &*self.clock, claim))
+    }
+
+    fn withdraw<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.withdraw_claim(claim))
+    }
+
+    fn extend<'a>(
+        &'a self,
+        grant: &'a Grant,
+        ttl: Duration,
+        details: Option<&'a Details>,
+    ) -> BoxFuture<'a, Result<Extension>> {
+        Box::pin(self.renew(grant, ttl, details))
+    }
+
+    fn release<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Result<Release>> {
+        Box::pin(self.release_grant(grant))
+    }
+
+    fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<Option<LockState>>> {
+        Box::pin(self.seen(name.clone()))
+    }
+
+    fn list(&self, prefix: &str) -> BoxStream<'_, Result<LockState>> {
+        self.all_seen(prefix)
+    }
+
+    fn events(&self, prefix: &str) -> BoxStream<'_, Result<Event>> {
+        events::poll(self, self.clock.clone(), prefix, EVENTS_EVERY)
+    }
+
+    fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>> {
+        Box::pin(self.break_lock(name, token))
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.lanes.close();
+        Box::pin(std::future::ready(()))
+    }
+}
+
+impl Drop for RedlockBackend {
+    fn drop(&mut self) {
+        // Whoever looks after nodes in the background has nobody to do it for.
+        self.lanes.close();
+    }
+}

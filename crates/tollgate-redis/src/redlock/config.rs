@@ -1,0 +1,117 @@
+//! Which Redises, and how they are used together.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use tollgate_core::{Error, ErrorKind, Result};
+
+use crate::config::{RedisConfig, Servers, TlsFiles};
+use crate::endpoint::Endpoint;
+
+/// Which Redises, and which part of them.
+#[derive(Debug, Clone)]
+pub struct RedlockConfig {
+    /// One for each node: `redis://USER:PASSWORD@HOST:PORT/DB`, or `rediss://…` encrypted.
+    pub nodes: Vec<String>,
+    /// Files for those that are encrypted.
+    pub tls: TlsFiles,
+    /// What the keys of locks start with.
+    pub prefix: String,
+    /// The longest ttl that any client of these nodes uses. A node that restarted does not vote for so long.
+    pub max_ttl: Duration,
+}
+
+impl RedlockConfig {
+    /// How long a ttl may be unless somebody says otherwise.
+    pub const DEFAULT_MAX_TTL: Duration = Duration::from_secs(300);
+
+    /// The Redises at `nodes`, with the prefix that other clients use too.
+    pub fn new(nodes: Vec<String>) -> Self {
+        Self { nodes, tls: TlsFiles::default(), prefix: "lock:".to_owned(), max_ttl: Self::DEFAULT_MAX_TTL }
+    }
+
+    /// Refuses what cannot be a majority, and takes the URLs apart.
+    pub(crate) fn checked(&self) -> Result<Vec<Endpoint>> {
+        let count = self.nodes.len();
+        if count < 3 {
+            return Err(config(format!(
+                "Redlock needs at least 3 independent nodes, this names {count}: with fewer, the loss of one is the loss \
+                 of the majority. For a single Redis write redis://HOST"
+            )));
+        }
+        if count.is_multiple_of(2) {
+            return Err(config(format!(
+                "Redlock needs an odd number of nodes, this names {count}: the last one costs a request and survives \
+                 nothing more. Leave one out, or add one"
+            )));
+        }
+        if self.prefix.contains(['{', '}']) {
+            return Err(Error::invalid(
+                "a prefix with braces would tear a lock's keys apart; leave them out",
+            ));
+        }
+        let least = crate::redlock::capabilities::MIN_TTL;
+        if self.max_ttl < least || !self.max_ttl.subsec_nanos().is_multiple_of(1_000_000) {
+            return Err(Error::invalid(format!(
+                "max_ttl is a whole number of milliseconds and at least {least:?}, not {:?}",
+                self.max_ttl
+            )));
+        }
+        let nodes = self.nodes.iter().map(|url| self.endpoint(url)).collect::<Result<Vec<_>>>()?;
+        let mut seen = HashSet::new();
+        for node in &nodes {
+            let address = node.address().to_lowercase();
+            if !seen.insert(address.clone()) {
+                return Err(config(format!(
+                    "{address} is named twice; every node of a majority is a Redis of its own"
+                )));
+            }
+        }
+        Ok(nodes)
+    }
+
+    fn endpoint(&self, url: &str) -> Result<Endpoint> {
+        let mut node = RedisConfig::from_url(url)?;
+        if let Some(files) = &mut node.tls {
+            *files = self.tls.clone();
+        }
+        match &node.servers {
+            Servers::One(host) => Ok(Endpoint::new(host.clone(), node.speech()?)),
+            _ => Err(config(
+                "a node of Redlock is one Redis, not a cluster, and not behind sentinels".to_owned(),
+            )),
+        }
+    }
+}
+
+fn config(message: String) -> Error {
+    Error::new(ErrorKind::Config, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(nodes: &[&str]) -> String {
+        let config = RedlockConfig::new(nodes.iter().map(|host| format!("redis://{host}")).collect());
+        let error = config.checked().err().expect("it is refused");
+        assert_eq!(error.kind(), ErrorKind::Config);
+        error.to_string()
+    }
+
+    #[test]
+    fn what_can_be_no_majority_is_refused_with_the_reason() {
+        assert!(refused(&["a"]).contains("at least 3"));
+        assert!(refused(&["a", "b"]).contains("at least 3"));
+        assert!(refused(&["a", "b", "c", "d"]).contains("odd number"));
+        let twice = refused(&["a", "b", "A:6379"]);
+        assert!(twice.contains("a:6379 is named twice"), "{twice}");
+    }
+
+    #[test]
+    fn a_password_is_never_told() {
+        let nodes = ["a", "b", "u:secret@[bad"].map(|host| format!("redis://{host}"));
+        let error = RedlockConfig::new(nodes.to_vec()).checked().err().expect("it is refused");
+        assert!(!format!("{error:?}").contains("secret"), "{error:?}");
+    }
+}

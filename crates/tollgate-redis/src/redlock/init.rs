@@ -1,0 +1,60 @@
+//! The first start: an operator says that there is nothing to remember.
+
+use tollgate_core::{Error, ErrorKind, Result};
+
+use crate::redlock::config::RedlockConfig;
+use crate::redlock::lanes::Lanes;
+use crate::redlock::node::Node;
+use crate::redlock::voter::{Standing, admit_all, survey};
+
+/// What [`init`] found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Initialized {
+    /// The nodes vote from now on.
+    Now,
+    /// They all did before; nothing was changed.
+    Already,
+}
+
+/// Makes voters of nodes that were never used, at once. Without it they begin by themselves when they have waited for
+/// as long as a lock may live, because a new node looks like one that forgot.
+///
+/// # Errors
+/// `Unavailable` if a node cannot be reached, and `Config` if some of the nodes have been voters before: those that
+/// are not may have forgotten locks that are still held, and come back by themselves.
+pub async fn init(config: &RedlockConfig) -> Result<Initialized> {
+    let nodes = config.checked()?.into_iter().map(Node::new).collect();
+    let lanes = Lanes::new(nodes, config.max_ttl);
+    let standings = survey(&lanes).await;
+    let failed: Vec<usize> = (0..standings.len()).filter(|node| standings[*node].is_err()).collect();
+    if !failed.is_empty() {
+        let nodes = lanes.without(&failed, false);
+        return Err(Error::new(
+            nodes.kind(),
+            format!("all nodes must be there for a first start: {}", nodes.message()),
+        ));
+    }
+    lanes.check_config()?;
+    let standings: Vec<Standing> = standings.into_iter().flatten().collect();
+    if standings.iter().all(Standing::votes) {
+        return Ok(Initialized::Already);
+    }
+    let used: Vec<&str> = standings
+        .iter()
+        .zip(&lanes.nodes)
+        .filter(|(standing, _)| !matches!(standing, Standing::Waiting { new: true, .. }))
+        .map(|(_, node)| node.label.as_str())
+        .collect();
+    if !used.is_empty() {
+        return Err(Error::new(
+            ErrorKind::Config,
+            format!(
+                "this is no first start: {} voted before. Nodes that do not vote now may have forgotten locks that are \
+                 still held; they come back by themselves as soon as somebody takes locks and those have ended",
+                used.join(", ")
+            ),
+        ));
+    }
+    admit_all(&lanes, false).await?;
+    Ok(Initialized::Now)
+}

@@ -1,0 +1,182 @@
+//! One connection to a node, and what was learnt when it was opened. It never reconnects by itself: what a node said of
+//! itself counts for this connection alone.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, RedisError, Value};
+use tollgate_core::Moment;
+
+use crate::endpoint::Endpoint;
+use crate::link::Tap;
+use crate::links::dial;
+use crate::pulse::Pulse;
+use crate::redlock::script::{self, RECORD, member_of};
+use crate::redlock::trouble::Trouble;
+use crate::redlock::voter::Member;
+
+/// How long a node may take to answer before it is set aside.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+/// How many requests may wait for the driver's task: more than tasks that share a connection usually are.
+const QUEUE: usize = 1024;
+
+/// An open connection.
+pub(crate) struct Link {
+    connection: MultiplexedConnection,
+    /// By which the node knows it.
+    pub(crate) id: u64,
+    /// Under which the node runs.
+    pub(crate) run_id: String,
+    /// The key that it has if it votes.
+    pub(crate) member: String,
+    /// How long the node had run, at least, when this was opened, and when that was.
+    uptime: (Duration, Instant),
+    pulse: Arc<Pulse>,
+    tap: Tap,
+    /// Since when nobody has waited for an answer long enough to get one; 0 while answers come.
+    unheard_since: AtomicU64,
+    checked: AtomicBool,
+}
+
+impl Link {
+    /// Connects, learns who the node is, and teaches it the scripts.
+    pub(crate) async fn open(endpoint: &Endpoint) -> Result<(Self, Option<Member>), Trouble> {
+        // The patience is ours, around all nodes' answers together.
+        let config = AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(QUEUE);
+        let (mut connection, pulse, tap) = dial(endpoint, config, Arc::default()).await?;
+        let mut greeting = redis::pipe();
+        greeting.cmd("CLIENT").arg("ID").cmd("INFO").arg("server").cmd("GET").arg(RECORD);
+        for lua in script::ALL {
+            greeting.cmd("SCRIPT").arg("LOAD").arg(lua.code).ignore();
+        }
+        let (id, info, member): (u64, String, Option<String>) =
+            greeting.query_async(&mut connection).await.map_err(Trouble::connecting)?;
+        let said = |what: &str| info.lines().find_map(|line| line.strip_prefix(what)).map(str::trim);
+        let run_id = said("run_id:").filter(|id| !id.is_empty()).ok_or_else(|| {
+            let message =
+                "its INFO says no run_id; only a Redis that tells when it was restarted can be a node";
+            Trouble::new(tollgate_core::ErrorKind::Config, message)
+        })?;
+        // The difference of two times that were cut off to whole seconds: up to one too much.
+        let seconds = said("uptime_in_seconds:").and_then(|seconds| seconds.parse::<u64>().ok()).unwrap_or(0);
+        let link = Self {
+            connection,
+            id,
+            run_id: run_id.to_owned(),
+            member: member_of(run_id),
+            uptime: (Duration::from_secs(seconds.saturating_sub(1)), Instant::now()),
+            pulse,
+            tap,
+            unheard_since: AtomicU64::new(0),
+            checked: AtomicBool::new(false),
+        };
+        Ok((link, member.and_then(|member| Member::parse(&member))))
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        !self.tap.closed.load(Ordering::Acquire) && !self.tap.driver.is_finished()
+    }
+
+    /// Nobody uses it again.
+    pub(crate) fn close(&self) {
+        self.tap.closed.store(true, Ordering::Release);
+        self.tap.driver.abort();
+    }
+
+    /// How long the node has run by now, at least.
+    pub(crate) fn uptime(&self) -> Duration {
+        self.uptime.0 + self.uptime.1.elapsed()
+    }
+
+    /// Asks for something.
+    pub(crate) async fn ask(&self, request: Cmd) -> Result<Value, Trouble> {
+        let mut connection = self.connection.clone();
+        let _under_way = self.pulse.begin();
+        let answer = connection.send_packed_command(&request).await.and_then(Value::extract_error);
+        match answer {
+            Err(error) if error.code() == Some("NOSCRIPT") => self.teach_and_ask(&request).await,
+            answer => self.judged(answer),
+        }
+    }
+
+    /// As [`ask`](Self::ask), within the patience, and read as a `T`.
+    pub(crate) async fn query<T: FromRedisValue>(&self, request: Cmd) -> Result<T, Trouble> {
+        self.query_within(PATIENCE, request).await
+    }
+
+    /// The same, with another patience.
+    pub(crate) async fn query_within<T: FromRedisValue>(
+        &self,
+        patience: Duration,
+        request: Cmd,
+    ) -> Result<T, Trouble> {
+        let answer = tokio::time::timeout(patience, self.ask(request)).await;
+        let value = answer.unwrap_or_else(|_| Err(silent()))?;
+        redis::from_redis_value(value).map_err(|error| Trouble::asking(error.into()))
+    }
+
+    /// Somebody had the node forget its scripts; it says that it did nothing.
+    async fn teach_and_ask(&self, request: &Cmd) -> Result<Value, Trouble> {
+        let mut connection = self.connection.clone();
+        let mut teach = redis::pipe();
+        for lua in script::ALL {
+            teach.cmd("SCRIPT").arg("LOAD").arg(lua.code).ignore();
+        }
+        let taught: Result<(), RedisError> = teach.query_async(&mut connection).await;
+        taught.map_err(Trouble::asking)?;
+        self.judged(connection.send_packed_command(request).await.and_then(Value::extract_error))
+    }
+
+    fn judged(&self, answer: Result<Value, RedisError>) -> Result<Value, Trouble> {
+        answer.map_err(|error| {
+            let trouble = Trouble::asking(error);
+            if trouble.is_unknown() {
+                self.close();
+            }
+            trouble
+        })
+    }
+
+    /// An answer came.
+    pub(crate) fn heard(&self) {
+        // Mostly it is so already, and a write would move the line between cores.
+        if self.unheard_since.load(Ordering::Relaxed) != 0 {
+            self.unheard_since.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// A request of `sent` was decided without this node's answer. Answers whether it has been so for longer than the
+    /// patience, so that somebody should find out whether the node still answers at all.
+    pub(crate) fn is_suspect(&self, sent: Moment) -> bool {
+        let since = self.unheard_since.load(Ordering::Relaxed);
+        if since == 0 {
+            self.unheard_since.store(sent.as_nanos().max(1), Ordering::Relaxed);
+            return false;
+        }
+        sent.since(Moment::from_nanos(since)) > PATIENCE && !self.checked.swap(true, Ordering::AcqRel)
+    }
+
+    /// Whether the node answers within the patience.
+    pub(crate) async fn answers(&self) -> Result<(), Trouble> {
+        let mut ping = Cmd::new();
+        ping.arg("PING");
+        self.query::<Value>(ping).await?;
+        self.heard();
+        self.checked.store(false, Ordering::Release);
+        Ok(())
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// It did not answer.
+pub(crate) fn silent() -> Trouble {
+    let message = format!("it did not answer within {PATIENCE:?}; it may act all the same");
+    Trouble::new(tollgate_core::ErrorKind::Indeterminate, message)
+}

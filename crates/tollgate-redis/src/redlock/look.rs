@@ -1,0 +1,238 @@
+//! Looking at locks, and breaking them: what a majority shows.
+
+use std::collections::{HashSet, VecDeque};
+use std::time::Duration;
+
+use futures_util::stream;
+use redis::{Cmd, Value};
+use tollgate_core::{BoxStream, Details, Holder, LockName, LockState, Mode, Result, Revocation, Token};
+
+use crate::keys::{encode_prefix, name_of, starting_with};
+use crate::redlock::backend::RedlockBackend;
+use crate::redlock::quorum::{Count, majority};
+use crate::redlock::round::{Reply, Round};
+use crate::redlock::script;
+
+/// What one node shows of a lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Shown {
+    /// The owner id of one of ours, or all of another client's value.
+    owner: Vec<u8>,
+    token: Option<Token>,
+    details: Option<Details>,
+    left: Option<Duration>,
+}
+
+impl Shown {
+    /// `None` if nobody has the lock there.
+    fn parse(value: &[u8], pttl: &str) -> Option<Self> {
+        if value.is_empty() {
+            return None;
+        }
+        let left = pttl.parse::<u64>().ok().map(Duration::from_millis);
+        let ours = || {
+            let words = std::str::from_utf8(value).ok()?.splitn(4, ' ').collect::<Vec<_>>();
+            let [owner, token, _sent, details] = words[..] else { return None };
+            let token = Token::new(token.parse().ok()?).ok()?;
+            let details = serde_json::from_str(details).unwrap_or_default();
+            (owner.len() == 32).then(|| (owner.as_bytes().to_vec(), token, details))
+        };
+        Some(match ours() {
+            Some((owner, token, details)) => Self { owner, token: Some(token), details: Some(details), left },
+            None => Self { owner: value.to_vec(), token: None, details: None, left },
+        })
+    }
+}
+
+/// The holder whom a majority shows.
+fn holder(shown: &[Option<Shown>]) -> Option<(Vec<u8>, Holder)> {
+    let enough = majority(shown.len());
+    let all: Vec<&Shown> = shown.iter().flatten().collect();
+    all.iter().find_map(|one| {
+        let same: Vec<&&Shown> = all.iter().filter(|other| other.owner == one.owner).collect();
+        if same.len() < enough {
+            return None;
+        }
+        let at = |token: Option<Token>| same.iter().filter(|shown| shown.token == token).count();
+        let decided = same.iter().map(|shown| shown.token).find(|token| at(*token) >= enough);
+        let token = decided.unwrap_or_else(|| same.iter().filter_map(|shown| shown.token).max());
+        // It is theirs as long as a majority shows it.
+        let mut left: Vec<Duration> = same.iter().map(|shown| shown.left.unwrap_or(Duration::MAX)).collect();
+        left.sort_unstable_by(|a, b| b.cmp(a));
+        let expires_in = left.get(enough - 1).copied().filter(|left| *left < Duration::MAX);
+        let details = one.details.clone().unwrap_or_default();
+        Some((one.owner.clone(), Holder { mode: Mode::Exclusive, token, expires_in, details }))
+    })
+}
+
+impl RedlockBackend {
+    /// The holder of a lock, with the owner id: never to be shown.
+    async fn holder_of(&self, name: &LockName) -> Result<Option<(Vec<u8>, Holder)>> {
+        let links = self.lanes.links().await?;
+        let [lock, _] = self.keys(name);
+        let request = script::LOOK.of_voter(&[&lock]);
+        let mut shown = vec![None; links.len()];
+        let (mut free, mut answered) = (0, 0);
+        let mut round = Round::new(&self.lanes, &links, self.clock.now(), &request, |_| true);
+        let found = round
+            .until(|node, reply| {
+                let Reply::Said(value) = reply else { return None };
+                match redis::from_redis_value::<Vec<Vec<u8>>>(value).ok()?.as_slice() {
+                    [value, pttl] => {
+                        answered += 1;
+                        shown[node] = Shown::parse(value, std::str::from_utf8(pttl).unwrap_or_default());
+                        free += usize::from(shown[node].is_none());
+                    }
+                    _ => self.meets_recovering(node, &links),
+                }
+                if free >= majority(links.len()) { Some(None) } else { holder(&shown).map(Some) }
+            })
+            .await;
+        drop(round);
+        match found {
+            Some(found) => Ok(found),
+            // Nobody has a majority.
+            None if answered >= majority(links.len()) => Ok(None),
+            None => Err(self.lanes.without(&self.silent_ones(&links), false)),
+        }
+    }
+
+    pub(super) async fn seen(&self, name: LockName) -> Result<Option<LockState>> {
+        let holder = self.holder_of(&name).await?;
+        Ok(holder.map(|(_, holder)| LockState { name, holders: vec![holder], waiters: Vec::new() }))
+    }
+
+    /// Takes the lock from whoever a majority shows with `token`.
+    pub(super) async fn break_lock(&self, name: &LockName, token: Token) -> Result<Revocation> {
+        let Some((owner, holder)) = self.holder_of(name).await? else { return Ok(Revocation::NotHeld) };
+        let (Ok(owner), true) = (String::from_utf8(owner), holder.token == Some(token)) else {
+            return Ok(Revocation::NotHeld);
+        };
+        let links = self.lanes.links().await?;
+        let request = self.release_request(name, &owner);
+        let mut count = Count::new(links.len());
+        let mut round = Round::new(&self.lanes, &links, self.clock.now(), &request, |_| true);
+        let _ = round
+            .until(|node, reply| {
+                count.add(self.said(node, &links, &reply));
+                count.outcome()
+            })
+            .await;
+        round.see_to_its_end();
+        // Where a majority has answered, it has the lock no more.
+        if count.is_answered() {
+            return Ok(Revocation::Revoked);
+        }
+        Err(self.lanes.without(&self.silent_ones(&links), true))
+    }
+
+    /// Every lock that a majority shows.
+    pub(super) fn all_seen(&self, prefix: &str) -> BoxStream<'_, Result<LockState>> {
+        let start = Scan::new(&self.prefix, prefix, self.lanes.nodes.len());
+        Box::pin(stream::try_unfold(start, move |mut scan| async move {
+            while let Some(name) = self.next_name(&mut scan).await? {
+                if let Some(state) = self.seen(name).await? {
+                    return Ok(Some((state, scan)));
+                }
+            }
+            Ok(None)
+        }))
+    }
+
+    async fn next_name(&self, scan: &mut Scan) -> Result<Option<LockName>> {
+        loop {
+            if let Some(name) = scan.found.pop_front() {
+                return Ok(Some(name));
+            }
+            let Some(node) = scan.nodes.front().copied() else {
+                // What a majority shows is on one node of any majority.
+                let missed: Vec<usize> = scan.missed.clone();
+                let read = self.lanes.nodes.len() - missed.len();
+                return if read >= self.lanes.majority() {
+                    Ok(None)
+                } else {
+                    Err(self.lanes.without(&missed, false))
+                };
+            };
+            let mut step = Cmd::new();
+            step.arg("SCAN").arg(scan.cursor).arg("MATCH").arg(&scan.pattern).arg("COUNT").arg(512);
+            let keys = match self.lanes.links().await?[node].as_ref() {
+                Some(link) => link.query::<(u64, Vec<Value>)>(step).await.ok(),
+                None => None,
+            };
+            let Some((cursor, keys)) = keys else {
+                scan.missed.push(node);
+                scan.next_node();
+                continue;
+            };
+            scan.cursor = cursor;
+            if cursor == 0 {
+                scan.next_node();
+            }
+            for key in keys.iter().filter_map(crate::redlock::round::text) {
+                if let Some(name) =
+                    name_of(&self.prefix, key).filter(|name| name.as_str().starts_with(&scan.prefix))
+                    && scan.seen.insert(name.clone())
+                {
+                    scan.found.push_back(name);
+                }
+            }
+        }
+    }
+}
+
+/// A walk over the keys of locks on one node after the other, which blocks none for longer than a step takes.
+struct Scan {
+    nodes: VecDeque<usize>,
+    missed: Vec<usize>,
+    pattern: String,
+    prefix: String,
+    cursor: u64,
+    found: VecDeque<LockName>,
+    seen: HashSet<LockName>,
+}
+
+impl Scan {
+    fn new(keys: &str, names: &str, nodes: usize) -> Self {
+        let pattern = starting_with(&format!("{keys}{}", encode_prefix(names)));
+        let (found, seen) = (VecDeque::new(), HashSet::new());
+        let (nodes, prefix) = ((0..nodes).collect(), names.to_owned());
+        Self { nodes, missed: Vec::new(), pattern, prefix, cursor: 0, found, seen }
+    }
+
+    fn next_node(&mut self) {
+        self.cursor = 0;
+        self.nodes.pop_front();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(owner: char, token: u64, left: u64) -> Option<Shown> {
+        let owner = owner.to_string().repeat(32);
+        Shown::parse(format!("{owner} {token} 5 {{}}").as_bytes(), &left.to_string())
+    }
+
+    #[test]
+    fn a_holder_is_whom_a_majority_shows() {
+        let (_, seen) = holder(&[shown('a', 7, 30), shown('a', 7, 10), shown('b', 8, 90)]).unwrap();
+        assert_eq!(seen.token.map(Token::get), Some(7));
+        assert_eq!(seen.expires_in, Some(Duration::from_millis(10)));
+        assert!(holder(&[shown('a', 7, 30), shown('b', 8, 10), None]).is_none());
+    }
+
+    #[test]
+    fn the_token_is_the_one_at_which_a_majority_stands() {
+        let (_, seen) = holder(&[shown('a', 9, 30), shown('a', 7, 30), shown('a', 7, 30)]).unwrap();
+        assert_eq!(seen.token.map(Token::get), Some(7));
+    }
+
+    #[test]
+    fn another_clients_value_is_a_holder_without_a_token() {
+        let foreign = || Shown::parse(b"\xff\xfe random", "50");
+        let (_, seen) = holder(&[foreign(), foreign(), None]).unwrap();
+        assert_eq!((seen.token, seen.details), (None, Details::default()));
+    }
+}

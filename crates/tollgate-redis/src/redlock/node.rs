@@ -1,0 +1,62 @@
+//! One node: where it is, and whether it is worth asking.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tollgate_core::ErrorKind;
+
+use crate::endpoint::Endpoint;
+use crate::redlock::trouble::Trouble;
+
+/// One node. One that failed is set aside: nobody waits for it until somebody in the background has reached it again.
+pub(crate) struct Node {
+    /// HOST:PORT, for those who read.
+    pub(crate) label: String,
+    pub(crate) endpoint: Endpoint,
+    aside: AtomicBool,
+    /// Why it was of no use the last time.
+    last: Mutex<Option<Trouble>>,
+    /// Under which id it ran when it was last reached.
+    run_id: Mutex<String>,
+}
+
+impl Node {
+    pub(crate) fn new(endpoint: Endpoint) -> Self {
+        let (last, run_id) = (Mutex::default(), Mutex::default());
+        Self { label: endpoint.address(), endpoint, aside: AtomicBool::new(false), last, run_id }
+    }
+
+    pub(crate) fn is_aside(&self) -> bool {
+        self.aside.load(Ordering::Acquire)
+    }
+
+    /// Sets it aside. Answers whether it was not before.
+    pub(crate) fn set_aside(&self, trouble: Trouble) -> bool {
+        self.note(trouble);
+        !self.aside.swap(true, Ordering::AcqRel)
+    }
+
+    /// It answers again.
+    pub(crate) fn bring_back(&self) {
+        *self.last() = None;
+        self.aside.store(false, Ordering::Release);
+    }
+
+    pub(crate) fn note(&self, trouble: Trouble) {
+        *self.last() = Some(trouble);
+    }
+
+    /// Why it was of no use the last time.
+    pub(crate) fn trouble(&self) -> Trouble {
+        let last = self.last().clone();
+        last.unwrap_or_else(|| Trouble::new(ErrorKind::Unavailable, "it has not answered yet"))
+    }
+
+    pub(crate) fn run_id(&self) -> MutexGuard<'_, String> {
+        self.run_id.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<Trouble>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

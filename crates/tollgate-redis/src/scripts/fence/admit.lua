@@ -1,0 +1,2 @@
+-- Nothing but the gate.
+return redis.status_reply('OK')

@@ -1,0 +1,20 @@
+-- Renews a grant on this node, and brings the node to its token if it has another.
+--
+-- KEYS: 1 lock, 2 fence, 3 member. ARGV: 1 owner, 2 token, 3 ttl in ms, 4 details, or "" to leave them
+-- Answers "1", "0" if the grant is gone, or "R".
+
+local v = redis.call('MGET', KEYS[1], KEYS[2], KEYS[3])
+if not v[3] then
+  return 'R'
+end
+if not v[1] or string.sub(v[1], 1, 32) ~= ARGV[1] then
+  return '0'
+end
+local sent, details = string.match(v[1], '^%x+ %d+ (%d+) (.*)$')
+if ARGV[4] ~= '' then
+  details = ARGV[4]
+end
+redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. ARGV[2] .. ' ' .. sent .. ' ' .. details, 'PX', ARGV[3])
+-- Written also if it stays the same: a lock that is held for weeks must not forget its counter.
+redis.call('SET', KEYS[2], string.format('%.0f', math.max(tonumber(v[2] or 0), tonumber(ARGV[2]))), 'EX', '604800')
+return '1'
