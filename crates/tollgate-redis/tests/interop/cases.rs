@@ -14,11 +14,11 @@ use crate::support::{backend, until};
 use crate::worker::{Kind, Worker};
 
 /// Long enough that it never ends within a test.
-const LONG: &str = "60000";
+pub(crate) const LONG: &str = "60000";
 /// What is left to run out.
-const SHORT: Duration = Duration::from_millis(700);
+pub(crate) const SHORT: Duration = Duration::from_millis(700);
 /// Redis counts in whole milliseconds, by a clock that it reads once for several commands.
-const ROUNDING: Duration = Duration::from_millis(20);
+pub(crate) const ROUNDING: Duration = Duration::from_millis(20);
 
 /// A lock that nobody else uses, seen by a foreign client and by ours.
 pub(crate) struct Street {
@@ -59,20 +59,20 @@ impl Street {
         })
         .await;
     }
+}
 
-    /// What it says when it gives back what it has.
-    fn released(&self) -> &'static str {
-        if self.kind == Kind::Rslock { "tried" } else { "released" }
-    }
+/// What a client says when it gives back what it has.
+pub(crate) fn released(kind: Kind) -> &'static str {
+    if kind == Kind::Rslock { "tried" } else { "released" }
+}
 
-    /// What it says when it extends, and gives back, what is another's.
-    fn refusals(&self) -> [&'static str; 2] {
-        match self.kind {
-            Kind::RedisPy => ["refused LockNotOwnedError"; 2],
-            Kind::NodeRedlock => ["refused LockError"; 2],
-            Kind::Rslock => ["refused Unavailable", "tried"],
-            Kind::Tollgate => unreachable!("ours is no foreigner"),
-        }
+/// What a client says when it extends, and gives back, what is another's.
+pub(crate) fn refusals(kind: Kind) -> [&'static str; 2] {
+    match kind {
+        Kind::RedisPy => ["refused LockNotOwnedError"; 2],
+        Kind::NodeRedlock => ["refused LockError"; 2],
+        Kind::Rslock => ["refused Unavailable", "tried"],
+        Kind::Tollgate => unreachable!("ours is no foreigner"),
     }
 }
 
@@ -90,7 +90,7 @@ pub(crate) async fn ours_is_busy_while_it_holds_and_waits_for_its_release(street
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!waiting.is_finished(), "ours came in beside it");
     assert_eq!(foreigner.ask(&format!("extend {LONG}")), "extended", "a waiter changes nothing for it");
-    assert_eq!(foreigner.ask("release"), street.released());
+    assert_eq!(foreigner.ask("release"), released(street.kind));
     let guard = waiting.await.unwrap().unwrap();
     assert_eq!(foreigner.ask(&format!("try {LONG}")), "busy");
     assert_eq!(guard.release().await.unwrap(), Release::Released);
@@ -120,7 +120,7 @@ pub(crate) async fn what_it_let_run_out_is_ours_and_it_cannot_touch_that(street:
     assert!(since.elapsed() + ROUNDING >= SHORT, "ours was in after {:?}", since.elapsed());
 
     // In this order: after a release they do not ask the server again.
-    let [extend, release] = street.refusals();
+    let [extend, release] = refusals(street.kind);
     assert_eq!(foreigner.ask(&format!("extend {LONG}")), extend);
     assert_eq!(foreigner.ask("release"), release);
     assert!(street.is_busy().await, "it is still ours");
@@ -164,7 +164,7 @@ pub(crate) async fn what_ours_let_run_out_is_its_and_ours_cannot_touch_that(stre
     assert_eq!(guard.release().await.unwrap(), Release::AlreadyLost);
     assert!(street.is_busy().await, "it is still its");
     assert_eq!(foreigner.ask(&format!("extend {LONG}")), "extended");
-    assert_eq!(foreigner.ask("release"), street.released());
+    assert_eq!(foreigner.ask("release"), released(street.kind));
     assert!(!street.is_busy().await);
 }
 
@@ -185,10 +185,10 @@ pub(crate) async fn neither_a_line_of_ours_nor_it_is_left_out(street: Street) {
     }
     other.order(&format!("acquire {LONG}"));
     assert_eq!(other.reply_within(Duration::from_millis(100)), None);
-    assert_eq!(first.ask("release"), street.released());
+    assert_eq!(first.ask("release"), released(street.kind));
     // Whoever of them is first, it must let the others in.
     other.must_say("granted");
-    assert_eq!(other.ask("release"), street.released());
+    assert_eq!(other.ask("release"), released(street.kind));
     let mut tokens = Vec::new();
     for waiter in line {
         tokens.push(waiter.await.unwrap());
@@ -214,6 +214,6 @@ pub(crate) async fn holders_that_share_keep_it_out_until_the_last_has_left(stree
         two.release().await.unwrap();
         assert_eq!(foreigner.ask(&format!("try {LONG}")), "granted");
         assert!(shares(street.ours()).try_acquire().await.unwrap().is_none());
-        assert_eq!(foreigner.ask("release"), street.released());
+        assert_eq!(foreigner.ask("release"), released(street.kind));
     }
 }

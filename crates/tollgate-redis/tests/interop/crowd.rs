@@ -1,8 +1,10 @@
 //! Many clients of all kinds at one lock, judged by what it protects; and the same without the lock.
 
+use std::net::SocketAddr;
+
 use tollgate_testkit::engines::{self, Config};
 
-use crate::ground::Ground;
+use crate::ground::{Ground, Traces};
 use crate::worker::{Kind, Worker};
 
 const KINDS: [Kind; 4] = [Kind::RedisPy, Kind::NodeRedlock, Kind::Rslock, Kind::Tollgate];
@@ -17,14 +19,14 @@ struct Crowd {
 }
 
 impl Crowd {
-    fn gather(key: &str) -> Self {
-        let server = engines::shared(&Config::redis()).address();
+    /// Some of each kind.
+    fn gather(kinds: &[Kind], servers: &[SocketAddr], key: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let ground = Ground(folder.path().to_owned());
         ground.prepare();
-        let kinds = KINDS.iter().flat_map(|kind| [*kind; OF_EACH]);
+        let kinds = kinds.iter().flat_map(|kind| [*kind; OF_EACH]);
         let mut workers: Vec<Worker> =
-            kinds.map(|kind| Worker::launch(kind, &[server], key, folder.path())).collect();
+            kinds.map(|kind| Worker::launch(kind, servers, key, folder.path())).collect();
         workers.iter_mut().for_each(|worker| worker.must_say("ready"));
         Self { ground, workers, _folder: folder }
     }
@@ -36,22 +38,32 @@ impl Crowd {
     }
 }
 
-pub(crate) fn one_at_a_time_passes_whoever_it_is() {
-    let mut crowd = Crowd::gather("lock:crowd");
-    let verdicts = crowd.all(&format!("count {TIMES} 20000"));
+/// Some of each kind pass so many times, and none meets another.
+pub(crate) fn passes(kinds: &[Kind], servers: &[SocketAddr], key: &str, times: usize) -> Traces {
+    let mut crowd = Crowd::gather(kinds, servers, key);
+    let verdicts = crowd.all(&format!("count {times} 20000"));
     assert!(verdicts.iter().all(|verdict| verdict == "done"), "they met inside: {verdicts:?}");
     for worker in std::mem::take(&mut crowd.workers) {
         assert_eq!(worker.finish(), Some(0));
     }
     let traces = crowd.ground.traces();
-    traces.must_be_of(KINDS.len() * OF_EACH * TIMES, OF_EACH * TIMES);
+    traces.must_be_of(kinds.len() * OF_EACH * times, OF_EACH * times);
+    traces
+}
+
+fn one_redis() -> SocketAddr {
+    engines::shared(&Config::redis()).address()
+}
+
+pub(crate) fn one_at_a_time_passes_whoever_it_is() {
+    let traces = passes(&KINDS, &[one_redis()], "lock:crowd", TIMES);
     // Otherwise they stood in line by kind, and did not contend.
     assert!(traces.turns() > 2 * TIMES, "only {} times came another kind next", traces.turns());
 }
 
 /// The judge can fail: without the lock they meet, and counts are lost.
 pub(crate) fn without_the_lock_they_meet_and_lose_counts() {
-    let mut crowd = Crowd::gather("lock:nobody-takes-this");
+    let mut crowd = Crowd::gather(&KINDS, &[one_redis()], "lock:nobody-takes-this");
     let verdicts = crowd.all(&format!("trespass {TIMES}"));
     assert!(verdicts.iter().any(|verdict| verdict.starts_with("violated")), "nobody met: {verdicts:?}");
     for (worker, verdict) in std::mem::take(&mut crowd.workers).into_iter().zip(&verdicts) {

@@ -4,6 +4,7 @@
 mod cases;
 mod crowd;
 mod ground;
+mod majority;
 mod serve;
 #[path = "../support/mod.rs"]
 mod support;
@@ -43,6 +44,17 @@ fn main() {
         "without_the_lock_they_meet_and_lose_counts",
         crowd::without_the_lock_they_meet_and_lose_counts,
     ));
+    for kind in [Kind::NodeRedlock, Kind::Rslock] {
+        trials.push(redlock(
+            kind,
+            "majorities_keep_each_other_out",
+            majority::majorities_keep_each_other_out,
+        ));
+    }
+    trials.push(alone(
+        "one_at_a_time_has_a_majority_whoever_it_is",
+        majority::one_at_a_time_has_a_majority_whoever_it_is,
+    ));
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }
 
@@ -51,11 +63,25 @@ where
     F: Future<Output = ()> + 'static,
 {
     Trial::test(format!("{}::{name}", kind.name()), move || {
-        // A case waits for its foreigner on its own thread, while ours go on.
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-        runtime.block_on(async { case(Street::new(kind, name).await).await });
+        block_on(async { case(Street::new(kind, name).await).await });
         Ok(())
     })
+}
+
+fn redlock<F>(kind: Kind, name: &'static str, case: fn(Kind) -> F) -> Trial
+where
+    F: Future<Output = ()> + 'static,
+{
+    Trial::test(format!("{}::{name}", kind.name()), move || {
+        block_on(case(kind));
+        Ok(())
+    })
+}
+
+/// A case waits for its foreigner on its own thread, while ours go on.
+pub(crate) fn block_on<T>(case: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(case)
 }
 
 fn alone(name: &str, case: fn()) -> Trial {

@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use tollgate_core::{Locks, Release};
 
 use crate::ground::Ground;
+use crate::majority;
 use crate::support;
 use crate::worker::{ASKED, Kind};
 
@@ -148,7 +149,11 @@ struct Ours {
 
 impl Ours {
     async fn new(post: Post) -> Self {
-        Self { locks: support::locks(&post.urls[0]).await.unwrap(), post }
+        let locks = match post.urls.as_slice() {
+            [one] => support::locks(one).await.unwrap(),
+            several => Locks::new(majority::backend(several).await).unwrap(),
+        };
+        Self { locks, post }
     }
 
     async fn count(&self, times: &str, ttl: Duration) -> String {
