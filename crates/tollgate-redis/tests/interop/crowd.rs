@@ -1,6 +1,7 @@
 //! Many clients of all kinds at one lock, judged by what it protects; and the same without the lock.
 
 use std::net::SocketAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tollgate_testkit::engines::{self, Config};
 
@@ -15,12 +16,16 @@ const TIMES: usize = 40;
 struct Crowd {
     ground: Ground,
     workers: Vec<Worker>,
+    _alone: MutexGuard<'static, ()>,
     _folder: tempfile::TempDir,
 }
 
 impl Crowd {
     /// Some of each kind.
     fn gather(kinds: &[Kind], servers: &[SocketAddr], key: &str) -> Self {
+        // Two crowds at once are more processes than a small machine starts in good time.
+        static CROWDS: Mutex<()> = Mutex::new(());
+        let alone = CROWDS.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = tempfile::tempdir().unwrap();
         let ground = Ground(folder.path().to_owned());
         ground.prepare();
@@ -28,7 +33,7 @@ impl Crowd {
         let mut workers: Vec<Worker> =
             kinds.map(|kind| Worker::launch(kind, servers, key, folder.path())).collect();
         workers.iter_mut().for_each(|worker| worker.must_say("ready"));
-        Self { ground, workers, _folder: folder }
+        Self { ground, workers, _alone: alone, _folder: folder }
     }
 
     /// Has all of them do the same at the same time, and gives what each says in the end.

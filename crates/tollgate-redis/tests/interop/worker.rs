@@ -24,8 +24,8 @@ use std::time::Duration;
 
 /// Says to the test binary that it is started as a worker, and of which kind.
 pub(crate) const ASKED: &str = "TOLLGATE_INTEROP_WORKER";
-/// How long anything may take that should happen soon.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long anything may take that should happen soon, also where a dozen interpreters start on two busy cores.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Whose client it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
