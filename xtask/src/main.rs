@@ -3,6 +3,7 @@
 mod bench;
 mod cargo;
 mod check;
+mod clients;
 mod dependencies;
 mod examples;
 mod model;

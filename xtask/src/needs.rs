@@ -27,7 +27,13 @@ const NEEDED: &[(&str, &str)] = &[
     ("java", "default-jre-headless"),
     ("/usr/lib/postgresql/15/bin/postgres", "postgresql-15"),
     ("/usr/sbin/mariadbd", "mariadb-server"),
+    ("python3", "python3"),
+    ("node", "nodejs"),
+    ("npm", "npm"),
 ];
+
+/// What Debian has apart from Python itself, and other Pythons bring along.
+const VENV: (&str, &str) = ("python3 -m venv", "python3-venv");
 
 /// Installs what is missing, or says what is.
 pub(crate) fn install() -> Result<(), String> {
@@ -60,7 +66,16 @@ pub(crate) fn install_missing() -> Result<(), String> {
 }
 
 fn missing() -> Vec<&'static (&'static str, &'static str)> {
-    NEEDED.iter().filter(|(program, _)| !is_there(program)).collect()
+    let mut missing: Vec<_> = NEEDED.iter().filter(|(program, _)| !is_there(program)).collect();
+    if !makes_environments() {
+        missing.push(&VENV);
+    }
+    missing
+}
+
+fn makes_environments() -> bool {
+    let import = Command::new("python3").args(["-c", "import ensurepip, venv"]).output();
+    import.is_ok_and(|output| output.status.success())
 }
 
 fn names(missing: &[&(&str, &str)]) -> String {

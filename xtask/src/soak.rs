@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use crate::needs;
 use crate::test::{How, SOAK_LIMIT, chosen, finish, run_part};
+use crate::{clients, needs};
 
 /// Tells the tests that this is a soak.
 const SOAK: (&str, &str) = ("TOLLGATE_SOAK", "1");
@@ -11,11 +11,13 @@ const SOAK: (&str, &str) = ("TOLLGATE_SOAK", "1");
 const MODEL: (&str, &str) = ("PROPTEST_CASES", "20000");
 
 pub(crate) fn run(names: &[String]) -> Result<(), String> {
+    let parts = chosen(names)?;
     needs::install()?;
+    clients::install(parts.iter().map(|part| part.name))?;
     let started = Instant::now();
     let how = How { flags: &["--release"], environment: &[SOAK, MODEL], limit: Some(SOAK_LIMIT) };
     let mut summary = Vec::new();
-    for part in chosen(names)? {
+    for part in parts {
         println!("\n== {} ({:.0} s so far)", part.name, started.elapsed().as_secs_f64());
         let began = Instant::now();
         let count = run_part(part, &how, &mut Vec::new())?;

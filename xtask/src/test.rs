@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use crate::cargo::{cargo, must};
-use crate::needs;
+use crate::{clients, needs};
 
 /// A part of the house and the packages it is tested by.
 pub(crate) struct Part {
@@ -69,6 +69,7 @@ pub(crate) fn run(names: &[String]) -> Result<(), String> {
     let parts = chosen(names)?;
     let started = Instant::now();
     needs::install()?;
+    clients::install(parts.iter().map(|part| part.name))?;
     println!("building the tests");
     // The command-line tests run the binary.
     must(&mut cargo(&["build", "--quiet", "-p", "tollgate-cli"]))?;

@@ -63,12 +63,14 @@ impl Acquired {
     }
 }
 
-/// What `inspect.lua` answers: now, the lock's value, its pttl, holders, waiters.
-pub(crate) type Inspected = (String, String, i64, Vec<String>, Vec<String>);
+/// What `inspect.lua` answers: now, the lock's value, its pttl, holders, waiters. The value may be another client's,
+/// and need not be text.
+pub(crate) type Inspected = (String, Vec<u8>, i64, Vec<String>, Vec<String>);
 
 /// What somebody sees who looks; `None` if nobody holds the lock or waits.
 pub(crate) fn state(name: LockName, inspected: Inspected) -> Result<Option<LockState>> {
     let (now, value, pttl, holders, waiters) = inspected;
+    let value = String::from_utf8_lossy(&value);
     let now: u64 = now.parse().map_err(|_| unexpected(&now))?;
     let mut seen: Vec<Holder> = Vec::new();
     if let Some(record) = Record::parse(&value) {
