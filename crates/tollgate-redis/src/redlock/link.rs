@@ -33,6 +33,8 @@ pub(crate) struct Link {
     pub(crate) member: String,
     /// How long the node had run, at least, when this was opened, and when that was.
     uptime: (Duration, Instant),
+    /// Above what its tokens were then.
+    pub(crate) g: u64,
     /// What the node's clock said then.
     time: (Duration, Instant),
     pulse: Arc<Pulse>,
@@ -63,8 +65,10 @@ impl Link {
         })?;
         // The difference of two times that were cut off to whole seconds: up to one too much.
         let seconds = said("uptime_in_seconds:").and_then(|seconds| seconds.parse::<u64>().ok()).unwrap_or(0);
+        let member = member.and_then(|member| Member::parse(&member));
         let link = Self {
             connection,
+            g: member.as_ref().map_or(0, |member| member.g),
             id,
             run_id: run_id.to_owned(),
             member: member_of(run_id),
@@ -75,7 +79,7 @@ impl Link {
             unheard_since: AtomicU64::new(0),
             checked: AtomicBool::new(false),
         };
-        Ok((link, member.and_then(|member| Member::parse(&member))))
+        Ok((link, member))
     }
 
     pub(crate) fn is_open(&self) -> bool {

@@ -19,9 +19,22 @@ use crate::redlock::round::{Reply, Round, text};
 /// How far what was seen may be above the nodes' clocks to be proposed to other locks, too: as far as recoveries lead.
 const AHEAD: u64 = 240_000_000;
 
+/// No lock moves tokens up so far at once.
+const A_RECOVERY: u64 = 60_000_000;
+
 impl RedlockBackend {
     /// `None` if it is not to be had like that.
     pub(super) async fn take(&self, claim: &Claim) -> Result<Option<Attempt>> {
+        let before = self.highest.load(Ordering::Relaxed);
+        let taken = self.take_once(claim).await?;
+        // A recovery has moved all tokens up: now it is known how far.
+        if taken.is_none() && self.highest.load(Ordering::Relaxed) > before.saturating_add(A_RECOVERY) {
+            return self.take_once(claim).await;
+        }
+        Ok(taken)
+    }
+
+    async fn take_once(&self, claim: &Claim) -> Result<Option<Attempt>> {
         let links = self.lanes.links().await?;
         if self.lanes.has_met_non_voter() {
             self.recovery.start();
@@ -65,8 +78,9 @@ impl RedlockBackend {
         let mut times: Vec<u64> = links.iter().flatten().map(|link| link.time()).collect();
         times.sort_unstable();
         let time = times.get(times.len() / 2)?;
+        let start = links.iter().flatten().map(|link| link.g + 1).fold(*time, u64::max);
         let seen = self.highest.load(Ordering::Relaxed) + 1;
-        let proposal = if seen <= time + AHEAD { seen.max(*time) } else { *time };
+        let proposal = if seen <= time + AHEAD { seen.max(start) } else { start };
         self.highest.fetch_max(proposal, Ordering::Relaxed);
         Token::new(proposal).ok()
     }
