@@ -1,7 +1,6 @@
 //! Many tasks on fifty names while servers are killed and started again: no token is given twice, and none steps back.
 #![allow(clippy::unwrap_used)]
 
-#[allow(dead_code, unreachable_pub)]
 mod redlock_support;
 mod support;
 
