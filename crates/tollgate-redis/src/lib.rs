@@ -13,9 +13,10 @@
 //! client's channel. That message is a hint: whoever asks again, and waiters do, is answered the same.
 //!
 //! Read `links.rs` for connections (one for each runtime, because a driver on a blocked executor renews nothing),
-//! `inbox.rs` for hand-overs, and `backend.rs` for what each call means. `fence/` is for data in Redis that must
+//! `acquire.rs` for how a lock is taken, `inbox.rs` for hand-overs, and `backend.rs` for what each call means. `fence/` is for data in Redis that must
 //! refuse stale tokens; it knows nothing of locks. `doctor/` looks at servers and says what to change.
 
+mod acquire;
 mod backend;
 mod capabilities;
 mod cluster;
@@ -32,6 +33,7 @@ mod pulse;
 mod recent;
 mod redlock;
 mod reply;
+mod scan;
 mod script;
 mod sentinel;
 mod server_clock;

@@ -126,7 +126,7 @@ impl Taking {
         raise.arg("ZADD").arg(fence).arg("GT").arg("CH").arg(token.get()).arg("f");
         let remember = remember.then(|| {
             let mut remember = Cmd::new();
-            remember.arg("EXPIRE").arg(fence).arg(crate::backend::REMEMBERED);
+            remember.arg("EXPIRE").arg(fence).arg(crate::acquire::REMEMBERED);
             remember
         });
         Self { take, raise, remember }

@@ -1,0 +1,200 @@
+//! Taking a lock: with plain commands where nobody else wants it, with a script and a place in the queue where somebody does.
+
+use std::time::Duration;
+
+use redis::{Cmd, Pipeline, Value};
+use tollgate_core::{Age, Claim, Error, ErrorKind, Grant, Mode, Moment, OwnerId, Result, Token};
+
+use crate::backend::{EXPIRY_EVERY, RedisBackend, millis, note_age};
+use crate::error::{of_request, unexpected};
+use crate::inbox::{Expected, HandOver};
+use crate::keys::key_of;
+use crate::link::Link;
+use crate::reply::{Acquired, Wait, written};
+use crate::script;
+
+/// How often the first waiter looks whether its turn has come, if messages arrive here and if not.
+const HEARING: Duration = Duration::from_secs(1);
+const DEAF: Duration = Duration::from_millis(50);
+/// How often the first waiter looks whether a client of another kind has left.
+const FOREIGN_EVERY: Duration = Duration::from_millis(100);
+/// How long an idle lock's token is remembered, in seconds: seven days, and the hour after which that is said again.
+pub(crate) const REMEMBERED: u64 = 7 * 24 * 3600 + EXPIRY_EVERY.as_secs();
+
+/// An acquire that was sent. Whoever gives it up leaves behind over which connection it went.
+struct Asking<'a> {
+    backend: &'a RedisBackend,
+    owner: OwnerId,
+    over: Option<Link>,
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        if let Some(link) = self.over.take() {
+            self.backend.unanswered().insert(self.owner, link);
+        }
+    }
+}
+
+impl RedisBackend {
+    /// Asks once, to get in or to wait.
+    pub(crate) async fn ask(&self, claim: &Claim, wait: bool) -> Result<Acquired> {
+        let key = key_of(&self.prefix, &claim.name);
+        let sent = self.clock.now();
+        let rest = format!("{} {} {}", sent.as_nanos(), self.channel, written(&claim.details)?);
+        let mut asking = Asking { backend: self, owner: claim.owner, over: None };
+        let answer = self.ask_over(&mut asking, claim, &key, &rest, sent, wait).await;
+        if !matches!(&answer, Err(error) if error.kind() == ErrorKind::Indeterminate) {
+            asking.over = None;
+        }
+        if !matches!(&answer, Ok(Acquired::Granted { .. })) {
+            self.contended.note(&key, sent);
+        }
+        answer
+    }
+
+    async fn ask_over(
+        &self,
+        asking: &mut Asking<'_>,
+        claim: &Claim,
+        key: &str,
+        rest: &str,
+        sent: Moment,
+        wait: bool,
+    ) -> Result<Acquired> {
+        if claim.mode == Mode::Exclusive
+            && !self.contended.has(key, sent)
+            && let Some(taken) = self.take(asking, claim, key, rest, sent).await?
+        {
+            return Ok(taken);
+        }
+        let limit;
+        let kind = match claim.mode {
+            Mode::Exclusive => "x",
+            Mode::Shared => "s",
+            Mode::Permit { limit: many } => {
+                limit = format!("p{many}");
+                &limit
+            }
+        };
+        let request = self.by_owner(&script::ACQUIRE, key, claim.owner);
+        let request = request.arg(kind).arg(millis(claim.ttl)).arg(rest).arg(if wait { "1" } else { "0" });
+        Acquired::parse(&self.site.run(key, &request, |link| asking.over = Some(link.clone())).await?)
+    }
+
+    /// Takes a lock that nobody has, which is the way of most locks, with plain commands: they cost Redis half of
+    /// what a script does. `None` if it is not to be had like that.
+    ///
+    /// The token is proposed: the server's time, as it is known here. Redis keeps the largest, and says whether it
+    /// was larger than all before; if not, or if that is not sure, another is drawn by a script.
+    async fn take(
+        &self,
+        asking: &mut Asking<'_>,
+        claim: &Claim,
+        key: &str,
+        rest: &str,
+        sent: Moment,
+    ) -> Result<Option<Acquired>> {
+        let link = self.site.link(key).await?;
+        asking.over = Some(link.clone());
+        let Ok(token) = Token::new(link.clock().at(self.clock.now())) else { return Ok(None) };
+        let commands = self.taking(claim, key, token, rest, sent);
+        let mut answers =
+            link.commands(&commands).await.map_err(|error| of_request(error, &link))?.into_iter();
+        match (answers.next(), answers.next()) {
+            (Some(Value::Okay), Some(Value::Int(1))) => {
+                Ok(Some(Acquired::Granted { token, sent, age: Age(token.get()) }))
+            }
+            (Some(Value::Okay), _) => self.redraw(asking, claim, key).await.map(Some),
+            // Somebody has it, or it is on another server of the cluster: the script finds out.
+            (Some(Value::Nil), _) => Ok(None),
+            (Some(Value::ServerError(error)), _) if matches!(error.code(), "MOVED" | "ASK") => Ok(None),
+            (Some(Value::ServerError(error)), _) => Err(of_request(error.into(), &link)),
+            (answer, _) => Err(unexpected(&answer)),
+        }
+    }
+
+    /// Takes the lock if it is free, and raises the largest token.
+    fn taking(&self, claim: &Claim, key: &str, token: Token, rest: &str, sent: Moment) -> Pipeline {
+        let ttl = millis(claim.ttl);
+        let record = format!("tg1 {} x {token} 0 {ttl} {rest}", claim.owner.to_hex());
+        let fence = format!("{{{key}}}:fence");
+        let mut take = Cmd::with_capacity(6, key.len() + record.len() + 24);
+        take.arg("SET").arg(key).arg(record).arg("NX").arg("PX").arg(ttl);
+        let mut raise = Cmd::with_capacity(6, fence.len() + 32);
+        raise.arg("ZADD").arg(&fence).arg("GT").arg("CH").arg(token.get()).arg("f");
+        let mut commands = Pipeline::with_capacity(3);
+        commands.add_command(take).add_command(raise);
+        if !self.remembered.has(key, sent) {
+            commands.cmd("EXPIRE").arg(&fence).arg(REMEMBERED);
+            self.remembered.note(key, sent);
+        }
+        commands
+    }
+
+    /// Another token for a lock that is taken.
+    async fn redraw(&self, asking: &mut Asking<'_>, claim: &Claim, key: &str) -> Result<Acquired> {
+        let request = self.by_owner(&script::REDRAW, key, claim.owner);
+        let answer = self.site.run(key, &request, |link| asking.over = Some(link.clone())).await?;
+        if matches!(answer, Value::Nil) {
+            return Err(Error::new(
+                ErrorKind::Lost,
+                "the lock was lost in the moment it was taken; try again",
+            ));
+        }
+        let drawn = Acquired::parse(&answer)?;
+        if let (Acquired::Granted { age, .. }, Some(link)) = (&drawn, &asking.over) {
+            link.clock().set(age.0, self.clock.now());
+        }
+        // Whoever proposed too small a token would do so again.
+        self.contended.note(key, self.clock.now());
+        Ok(drawn)
+    }
+
+    pub(crate) async fn wait(&self, claim: &Claim) -> Result<Grant> {
+        let mut expected: Option<Expected> = None;
+        loop {
+            let mut losses = self.inbox.losses();
+            let wait = match self.ask(claim, true).await? {
+                Acquired::Granted { token, sent, age } => {
+                    note_age(claim, age);
+                    let waited = expected.is_some();
+                    if expected.is_some_and(|mut expected| expected.arrives.try_recv().is_err()) {
+                        self.inbox.missed();
+                    }
+                    return Ok(Grant { waited, ..self.grant(claim, token, sent) });
+                }
+                Acquired::Queued { wait, age } => {
+                    note_age(claim, age);
+                    wait
+                }
+                Acquired::Busy { contention, .. } => return Err(unexpected(&contention)),
+            };
+            let expected = expected.get_or_insert_with(|| self.inbox.expect(claim.owner));
+            tokio::select! {
+                biased;
+                Ok(HandOver { token, sent }) = &mut expected.arrives => {
+                    return Ok(self.grant(claim, token, sent).after_waiting());
+                }
+                // The message may have gone with the connection.
+                Ok(()) = losses.changed() => {}
+                // On this runtime's own timers: the keeper's would wake its thread for every wait.
+                () = tokio::time::sleep(self.pause(claim.ttl, wait)) => {}
+            }
+        }
+    }
+
+    /// Until a waiter asks again: its place is refreshed every third of its ttl, and it looks now and then
+    /// whether its turn has come without a message, the more often the nearer it is. All of a queue together ask
+    /// about as often as a few of them would.
+    fn pause(&self, ttl: Duration, wait: Wait) -> Duration {
+        let look = if self.inbox.hears() { HEARING } else { DEAF };
+        let pause = (ttl / 3).min(look * (wait.ahead + 1));
+        match wait.free_in {
+            _ if wait.ahead > 0 => pause,
+            _ if wait.foreign => pause.min(FOREIGN_EVERY),
+            Some(free_in) => pause.min(free_in + Duration::from_millis(1)),
+            None => pause,
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Looking for locks without blocking Redis: a walk over its keys, a step at a time.
+
+use std::collections::{HashSet, VecDeque};
+
+use redis::{Cmd, FromRedisValue};
+use tollgate_core::{LockName, Result};
+
+use crate::backend::RedisBackend;
+use crate::error::unexpected;
+use crate::keys::{encode_prefix, name_of, starting_with};
+
+/// A walk over the keys of locks, which blocks Redis no longer than a step takes.
+pub(crate) struct Scan {
+    /// What is still to be searched for: locks that are held, and locks that are only waited for.
+    patterns: VecDeque<String>,
+    prefix: String,
+    /// Which server is being asked, and where it is.
+    server: usize,
+    cursor: u64,
+    found: VecDeque<LockName>,
+    seen: HashSet<LockName>,
+}
+
+impl Scan {
+    pub(crate) fn new(keys: &str, names: &str) -> Self {
+        let start = starting_with(&format!("{keys}{}", encode_prefix(names)));
+        let patterns = VecDeque::from([start.clone(), format!("{{{start}}}:queue")]);
+        Self {
+            patterns,
+            prefix: names.to_owned(),
+            server: 0,
+            cursor: 0,
+            found: VecDeque::new(),
+            seen: HashSet::new(),
+        }
+    }
+}
+
+impl RedisBackend {
+    pub(crate) async fn next_name(&self, scan: &mut Scan) -> Result<Option<LockName>> {
+        loop {
+            if let Some(name) = scan.found.pop_front() {
+                return Ok(Some(name));
+            }
+            let Some(pattern) = scan.patterns.front() else { return Ok(None) };
+            let mut step = Cmd::new();
+            step.arg("SCAN").arg(scan.cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(512);
+            let answer = self.site.command(scan.server, &step).await?;
+            let (cursor, keys): (u64, Vec<String>) = match &answer {
+                Some(answer) => {
+                    FromRedisValue::from_redis_value_ref(answer).map_err(|_| unexpected(answer))?
+                }
+                None => (0, Vec::new()),
+            };
+            scan.cursor = cursor;
+            if cursor == 0 {
+                scan.server += 1;
+                if scan.server >= self.site.count().await? {
+                    scan.server = 0;
+                    scan.patterns.pop_front();
+                }
+            }
+            for name in keys.iter().filter_map(|key| name_of(&self.prefix, key)) {
+                if name.as_str().starts_with(&scan.prefix) && scan.seen.insert(name.clone()) {
+                    scan.found.push_back(name);
+                }
+            }
+        }
+    }
+}
