@@ -4,6 +4,7 @@ mod check;
 mod client;
 mod node;
 mod normal;
+mod plain;
 mod recovery;
 mod rules;
 mod sizes;

@@ -57,6 +57,7 @@ mod check;
 mod client;
 mod node;
 mod normal;
+mod plain;
 mod recovery;
 mod rules;
 mod sizes;
@@ -67,7 +68,7 @@ mod world;
 
 use check::check;
 use rules::Rules;
-use sizes::{APART, ENDLESS, FULL, LOSS, PLAIN, RESTART, ROUNDS, TIMELESS, TWO_LOST};
+use sizes::{APART, ENDLESS, FULL, LOSS, PLAIN, RESTART, ROUNDS, TAKES, TIMELESS, TWO_LOST};
 use world::{Redlock, Size};
 
 /// Two clients of the protocol keep its promises in every world of this size.
@@ -128,4 +129,18 @@ fn nothing_is_hidden_by_taking_worlds_that_are_alike_for_one() {
 #[test]
 fn one_at_a_time_holds_where_nothing_expires() {
     holds(ENDLESS, Rules::RIGHT);
+}
+
+#[test]
+fn tokens_are_unique_and_rise_with_plain_takes() {
+    for (name,size) in [
+        ("restart0", Size{restarts:0, ..TAKES}),
+        ("restart1", TAKES),
+        ("restart0 dup1", Size{restarts:0, duplicates: 1, ..TAKES}),
+        ("loss", Size{restarts:0, losses: 1, ..TAKES}),
+        ("endless", Size{proposals: TAKES.proposals, ..ENDLESS}),
+    ] {
+    println!("{name}");
+    holds(size, Rules::RIGHT);
+    }
 }

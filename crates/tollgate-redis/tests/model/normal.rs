@@ -9,6 +9,7 @@ impl<const CLIENTS: usize> Redlock<CLIENTS> {
         if self.size.expiry {
             self.drop_idle_locks(world);
         }
+        self.drop_vain_packets(world);
         sort_clients(world);
         world.places.sort_unstable();
     }

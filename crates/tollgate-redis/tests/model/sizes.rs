@@ -6,6 +6,7 @@ use crate::world::{Renewals, Size};
 pub(crate) const PLAIN: Size = Size {
     floors: &[[0, 0, 0]],
     hints: &[0],
+    proposals: &[],
     restarts: 0,
     renewals: Renewals::None,
     duplicates: 0,
@@ -42,3 +43,6 @@ pub(crate) const ENDLESS: Size = Size { expiry: false, ..RESTART };
 
 /// Two nodes may be without their data at once: too few are left to recover from.
 pub(crate) const TWO_LOST: Size = Size { losses: 2, lost_at_once: 2, margin: 3, ..PLAIN };
+
+/// Clients take plainly, or by scripts, or by scripts after a plain take.
+pub(crate) const TAKES: Size = Size { proposals: &[1, 2], ..RESTART };

@@ -6,7 +6,7 @@ use stateright::{Checker, HasDiscoveries, Model, Path};
 
 use crate::check::{check, threads};
 use crate::rules::Rules;
-use crate::sizes::{ENDLESS, LOSS, PLAIN, RESTART, TIMELESS};
+use crate::sizes::{ENDLESS, LOSS, PLAIN, RESTART, TAKES, TIMELESS};
 use crate::steps::{Request, Step};
 use crate::world::{EXCLUSIVE, ORDERED, Redlock, Size, UNIQUE, World};
 
@@ -36,6 +36,7 @@ fn breaks(promise: &'static str, rules: Rules, size: Size) -> Crime {
     assert!(!goes(&Redlock { size, ..RIGHT }, &worlds), "the right protocol would do the same: {steps:#?}");
     assert!(matches!(steps.last(), Some(Step::Grant { .. })), "it is broken by a grant: {steps:#?}");
     println!("{promise:?} is broken in {} steps", steps.len());
+    println!("{steps:#?}");
     Crime { steps }
 }
 
@@ -147,4 +148,33 @@ fn with_clocks_a_recovery_need_not_raise_the_others() {
     let verdict = check(Redlock::<2> { size: Size { losses: 2, ..LOSS }, rules }, None);
     println!("{verdict}");
     assert!(!verdict.is_bad(), "{verdict}");
+}
+
+#[test]
+fn a_plain_take_that_does_not_ask_what_zadd_said_gives_one_token_twice() {
+    let rules = Rules { plain_vote_asks_what_zadd_said: false, ..Rules::RIGHT };
+    let crime = breaks(UNIQUE, rules, Size { restarts: 0, ..TAKES });
+    assert!(crime.has(|step| matches!(step, Step::StartPlainly { .. })));
+}
+
+#[test]
+fn a_plain_take_that_ignores_g_forgets_what_the_lost_node_gave() {
+    let rules = Rules { plain_vote_heeds_general: false, ..Rules::RIGHT };
+    let crime = breaks(ORDERED, rules, Size { restarts: 0, losses: 1, ..TAKES });
+    assert!(crime.is_recovered_from_a_loss() && crime.has(|step| matches!(step, Step::StartPlainly { .. })));
+}
+
+#[test]
+fn scripts_that_trust_a_plain_lock_of_their_own_id_give_one_token_twice() {
+    let rules = Rules { scripts_distrust_plain_locks: false, ..Rules::RIGHT };
+    let crime = breaks(UNIQUE, rules, TAKES);
+    assert!(crime.has(|step| matches!(step, Step::StartOver { .. })), "its plain take had failed");
+}
+
+/// Whose SET says nil raises F all the same, above the token of the lock that is there.
+#[test]
+fn a_commit_that_lowers_f_lets_an_older_token_follow() {
+    let rules = Rules { commit_never_lowers: false, ..Rules::RIGHT };
+    let crime = breaks(ORDERED, rules, Size { restarts: 0, ..TAKES });
+    assert!(crime.has(|step| matches!(step, Step::Arrive { request: Request::Commit { .. }, .. })));
 }
