@@ -1,6 +1,6 @@
 //! The plain take: three commands in one packet, without a script. Whatever else there is may come between them.
 
-use crate::client::{Client, Phase, Seat};
+use crate::client::{Client, Phase};
 use crate::node::{Id, Lock, Node, Token};
 use crate::rules::Rules;
 use crate::steps::Step;
@@ -17,7 +17,9 @@ pub(crate) enum Packet {
     None,
     OnItsWay,
     /// SET was executed, and this is what it said.
-    Set { ok: bool },
+    Set {
+        ok: bool,
+    },
     /// So was ZADD, and it is a vote if GET finds the node voting, with a G below the token.
     Added,
 }
@@ -48,7 +50,7 @@ impl Node {
     }
 
     /// GET member, as the client judges it.
-    fn lets(&self, rules: &Rules, token: Token) -> bool {
+    pub(crate) fn lets(&self, rules: &Rules, token: Token) -> bool {
         self.votes(rules) && (self.general < token || !rules.plain_vote_heeds_general)
     }
 }
@@ -111,7 +113,8 @@ impl<const CLIENTS: usize> Redlock<CLIENTS> {
             }
             Command::Add => {
                 let rose = node.add(token) || !self.rules.plain_vote_asks_what_zadd_said;
-                *state = if *state == (Packet::Set { ok: true }) && rose { Packet::Added } else { Packet::None };
+                *state =
+                    if *state == (Packet::Set { ok: true }) && rose { Packet::Added } else { Packet::None };
             }
             Command::Get => {
                 *state = Packet::None;
@@ -123,59 +126,29 @@ impl<const CLIENTS: usize> Redlock<CLIENTS> {
         Some(())
     }
 
-    /// Packets that do nothing any more are as good as none, and what is sure to follow may follow at once.
-    pub(crate) fn drop_vain_packets(&self, world: &mut World<CLIENTS>) {
-        for (number, client) in world.clients.iter().enumerate() {
-            let Some(token) = client.proposal else { continue };
-            let counts = self.counts_plain_votes(client);
-            for Place { node, seats, .. } in &mut world.places {
-                let Seat { packets, votes, .. } = &mut seats[number];
-                for packet in packets.iter_mut() {
-                    match packet {
-                        Packet::Added if !counts => *packet = Packet::None,
-                        // While a node votes its G only rises, and a vote may be used as late as its client likes:
-                        // a later GET is never better. A node that does not vote yet may do so by then.
-                        Packet::Added if node.votes(&self.rules) => {
-                            *packet = Packet::None;
-                            if node.lets(&self.rules, token) {
-                                votes.add(token);
-                            }
-                        }
-                        Packet::Set { ok } if !(counts && *ok) => {
-                            *packet =
-                                if node.floor < token { Packet::Set { ok: false } } else { Packet::None };
-                        }
-                        _ => {}
-                    }
-                }
-            }
-        }
-    }
-
     /// Whoever is granted, gave up or went on to the scripts hears no more of it.
-    fn counts_plain_votes(&self, client: &Client) -> bool {
+    pub(crate) fn counts_plain_votes(&self, client: &Client) -> bool {
         let counts = client.attempt == 0 || !self.rules.tally_is_the_attempts_own;
         counts && client.phase == Phase::Asking
     }
 }
 
 impl<const CLIENTS: usize> World<CLIENTS> {
-    /// A node's SET said ok, the lock is still there, and ZADD can only say 0.
+    /// A node's SET said ok, and its ZADD can only say 0.
     pub(crate) fn is_taken_in_vain(&self) -> bool {
         self.clients.iter().enumerate().any(|(number, client)| {
-            client.phase == Phase::Asking
-                && self.places.iter().any(|Place { node, seats, .. }| {
-                    let is_set = seats[number].packets.contains(&Packet::Set { ok: true });
-                    let stands = node.lock.is_some_and(|lock| lock.plain && Some(lock.token) == client.proposal);
-                    is_set && stands && Some(node.floor) >= client.proposal
-                })
+            let in_vain = |Place { node, seats, .. }: &Place<CLIENTS>| {
+                let is_set = seats[number].packets.contains(&Packet::Set { ok: true });
+                is_set && client.proposal.is_some_and(|token| token <= node.floor)
+            };
+            client.phase == Phase::Asking && self.places.iter().any(in_vain)
         })
     }
 
     /// Some client holds by a plain take, or by the scripts after one that failed.
     pub(crate) fn is_held_after_plain_take(&self, by_scripts: bool) -> bool {
-        self.clients.iter().any(|client| {
-            client.holds() && client.proposal.is_some() && (client.attempt > 0) == by_scripts
-        })
+        self.clients
+            .iter()
+            .any(|client| client.holds() && client.proposal.is_some() && (client.attempt > 0) == by_scripts)
     }
 }

@@ -6,7 +6,7 @@ use stateright::{Checker, HasDiscoveries, Model, Path};
 
 use crate::check::{check, threads};
 use crate::rules::Rules;
-use crate::sizes::{ENDLESS, LOSS, PLAIN, RESTART, TAKES, TIMELESS};
+use crate::sizes::{BARE, ENDLESS, LOSS, RESTART, TAKES, TIMELESS};
 use crate::steps::{Request, Step};
 use crate::world::{EXCLUSIVE, ORDERED, Redlock, Size, UNIQUE, World};
 
@@ -36,11 +36,10 @@ fn breaks(promise: &'static str, rules: Rules, size: Size) -> Crime {
     assert!(!goes(&Redlock { size, ..RIGHT }, &worlds), "the right protocol would do the same: {steps:#?}");
     assert!(matches!(steps.last(), Some(Step::Grant { .. })), "it is broken by a grant: {steps:#?}");
     println!("{promise:?} is broken in {} steps", steps.len());
-    println!("{steps:#?}");
     Crime { steps }
 }
 
-const RIGHT: Redlock<2> = Redlock { size: PLAIN, rules: Rules::RIGHT };
+const RIGHT: Redlock<2> = Redlock { size: BARE, rules: Rules::RIGHT };
 
 /// The way to a world where `promise` does not hold.
 fn counterexample(model: Redlock<2>, promise: &'static str) -> Option<Path<World<2>, Step>> {
@@ -61,14 +60,14 @@ fn goes(model: &Redlock<2>, way: &[(World<2>, Option<Step>)]) -> bool {
 #[test]
 fn a_grant_without_a_commit_gives_one_token_twice() {
     let rules = Rules { grant_needs_majority_at_token: false, ..Rules::RIGHT };
-    let crime = breaks(UNIQUE, rules, PLAIN);
+    let crime = breaks(UNIQUE, rules, BARE);
     assert!(!crime.has(|step| matches!(step, Step::Commit { .. })));
 }
 
 #[test]
 fn a_commit_at_or_below_the_floor_gives_one_token_twice() {
     let rules = Rules { commit_must_rise: false, ..Rules::RIGHT };
-    let crime = breaks(UNIQUE, rules, PLAIN);
+    let crime = breaks(UNIQUE, rules, BARE);
     assert!(crime.has(|step| matches!(step, Step::Arrive { request: Request::Commit { .. }, .. })));
 }
 
@@ -173,8 +172,8 @@ fn scripts_that_trust_a_plain_lock_of_their_own_id_give_one_token_twice() {
 
 /// Whose SET says nil raises F all the same, above the token of the lock that is there.
 #[test]
-fn a_commit_that_lowers_f_lets_an_older_token_follow() {
+fn a_commit_that_lowers_f_gives_one_token_twice() {
     let rules = Rules { commit_never_lowers: false, ..Rules::RIGHT };
-    let crime = breaks(ORDERED, rules, Size { restarts: 0, ..TAKES });
+    let crime = breaks(UNIQUE, rules, Size { floors: &[[0, 0, 1]], proposals: &[3], ..TAKES });
     assert!(crime.has(|step| matches!(step, Step::Arrive { request: Request::Commit { .. }, .. })));
 }
