@@ -54,7 +54,11 @@ const WORLDS: &[(Clients, &str, Size)] = &[
         Size { clocks_can_be_trusted: false, margin: 6, ..TWO_LOST },
     ),
     (Clients::Two, "plain takes, two nodes lost at once", Size { proposals: TAKES.proposals, ..TWO_LOST }),
-    (Clients::Two, "plain takes, a lost node, alike or not", Size { normal: false, proposals: &[1], ..LOSS }),
+    (
+        Clients::Two,
+        "plain takes, a lost node, none taken for one",
+        Size { normal: false, proposals: &[1], ..LOSS },
+    ),
     (Clients::Two, "plain takes, both start over", Size { restarts: 2, ..TAKES }),
     (Clients::Two, "plain takes, a duplicate each, one starts over", Size { duplicates: 1, ..TAKES }),
     (Clients::Two, "plain takes, a lost node, one starts over", Size { losses: 1, ..TAKES }),

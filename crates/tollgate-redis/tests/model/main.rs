@@ -28,7 +28,8 @@
 //! # What the model does
 //!
 //! - A request may arrive at any time or never; `acquire` and packets of plain takes arrive twice as often as
-//!   `duplicates` says, the second even between the commands of the first, everything else any number of times. Answers are not on their way: a client may use what it was told as late as it likes.
+//!   `duplicates` says, the second even between the commands of the first, everything else any number of times.
+//!   Answers are not on their way: a client may use what it was told as late as it likes.
 //! - BUSY, NO, GONE and RECOVERING tell a client nothing that it may not do unasked: give up, or start over.
 //! - A lock expires just before a request arrives, if ever: in between nobody can tell. Where locks expire nothing is
 //!   released, for that is the same.

@@ -35,7 +35,7 @@ impl<const CLIENTS: usize> Redlock<CLIENTS> {
         }
     }
 
-    /// A plain take asks nobody what became of the lock.
+    /// Whether it matters to this client what became of its locks. A plain take does not ask.
     fn needs_locks(&self, world: &World<CLIENTS>, owner: &Client) -> bool {
         let asks = owner.phase == Phase::Asking;
         let may_ask = asks && !owner.is_plain(owner.attempt) || world.may_start_over(owner);
