@@ -1,6 +1,7 @@
 //! A client: how far its one acquisition has come, and what it has to do with each node.
 
 use crate::node::Token;
+use crate::plain::{PACKETS, Packet};
 
 /// How often an acquisition may be started over.
 pub(crate) const ATTEMPTS: usize = 2;
@@ -24,6 +25,8 @@ pub(crate) enum Phase {
 pub(crate) struct Client {
     pub(crate) phase: Phase,
     pub(crate) attempt: u8,
+    /// Its first attempt is a plain take of this token.
+    pub(crate) proposal: Option<Token>,
     /// What each attempt wants the nodes to stand at, once it has decided.
     pub(crate) targets: [Option<Token>; ATTEMPTS],
     /// What it was granted; zero before.
@@ -32,7 +35,7 @@ pub(crate) struct Client {
     pub(crate) granted_before: Token,
     /// It was granted no more than somebody before it started.
     pub(crate) out_of_order: bool,
-    /// How many of its acquires may still arrive twice.
+    /// How many of its acquires and packets may still arrive twice.
     pub(crate) duplicates: u8,
 }
 
@@ -41,6 +44,7 @@ impl Client {
         Self {
             phase: Phase::Idle,
             attempt: 0,
+            proposal: None,
             targets: [None; ATTEMPTS],
             token: 0,
             granted_before: 0,
@@ -53,6 +57,11 @@ impl Client {
         matches!(self.phase, Phase::Held | Phase::Renewed)
     }
 
+    /// This attempt is its plain take.
+    pub(crate) fn is_plain(&self, attempt: u8) -> bool {
+        attempt == 0 && self.proposal.is_some()
+    }
+
     pub(crate) fn was_granted(&self) -> bool {
         self.token > 0
     }
@@ -60,6 +69,11 @@ impl Client {
     /// What the attempt that is under way has decided on.
     pub(crate) fn target(&self) -> Option<Token> {
         self.targets[usize::from(self.attempt)]
+    }
+
+    /// There is no commit for a plain take.
+    pub(crate) fn may_commit(&self) -> bool {
+        self.target().is_none() && !self.is_plain(self.attempt)
     }
 
     pub(crate) fn grant(&mut self, token: Token) {
@@ -81,6 +95,8 @@ pub(crate) struct Seat {
     pub(crate) renewed: bool,
     /// Acquires on their way to the node, by attempt. Each may arrive at any time, or never.
     pub(crate) acquires: [bool; ATTEMPTS],
+    /// Packets of plain takes, too.
+    pub(crate) packets: [Packet; PACKETS],
     /// And releases.
     pub(crate) releases: [bool; ATTEMPTS],
 }
@@ -95,6 +111,7 @@ impl Seat {
     /// Nothing that was sent to the node will arrive.
     pub(crate) fn cut(&mut self) {
         self.acquires = [false; ATTEMPTS];
+        self.packets = [Packet::None; PACKETS];
         self.releases = [false; ATTEMPTS];
     }
 }

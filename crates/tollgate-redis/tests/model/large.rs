@@ -4,6 +4,7 @@ mod check;
 mod client;
 mod node;
 mod normal;
+mod plain;
 mod recovery;
 mod rules;
 mod sizes;
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use check::{Budget, Verdict, check};
 use rules::Rules;
-use sizes::{APART, ENDLESS, FULL, LOSS, PLAIN, RESTART, ROUNDS, TIMELESS, TWO_LOST};
+use sizes::{APART, BARE, ENDLESS, FULL, LOSS, RESTART, ROUNDS, TAKES, TIMELESS, TWO_LOST};
 use world::{Redlock, Size};
 
 /// What all of them may take together, and each of them, unless told otherwise.
@@ -39,9 +40,12 @@ enum Clients {
 /// clocks, which must have gone on since, can tell.
 const ALL_LOST: Size = Size { losses: 3, lost_at_once: 3, wait: 4, ..TWO_LOST };
 
+/// Plain takes below, at and above counters that were apart already.
+const TAKES_APART: Size = Size { floors: APART.floors, proposals: &[1, 2, 3], ..FULL };
+
 /// What is checked, the smaller first: what they do not need of their share is left to the larger.
 const WORLDS: &[(Clients, &str, Size)] = &[
-    (Clients::Three, "nothing but expiry", PLAIN),
+    (Clients::Three, "nothing but expiry", BARE),
     (Clients::Three, "renewed in rounds", ROUNDS),
     (Clients::Two, "a duplicate each, no expiry, one starts over", Size { duplicates: 1, ..ENDLESS }),
     (
@@ -49,10 +53,21 @@ const WORLDS: &[(Clients, &str, Size)] = &[
         "two nodes lost at once, no clocks",
         Size { clocks_can_be_trusted: false, margin: 6, ..TWO_LOST },
     ),
+    (Clients::Two, "plain takes, two nodes lost at once", Size { proposals: TAKES.proposals, ..TWO_LOST }),
+    (
+        Clients::Two,
+        "plain takes, a lost node, none taken for one",
+        Size { normal: false, proposals: &[1], ..LOSS },
+    ),
+    (Clients::Two, "plain takes, both start over", Size { restarts: 2, ..TAKES }),
+    (Clients::Two, "plain takes, a duplicate each, one starts over", Size { duplicates: 1, ..TAKES }),
+    (Clients::Two, "plain takes, a lost node, one starts over", Size { losses: 1, ..TAKES }),
     (Clients::Two, "a lost node, one starts over", Size { losses: 1, ..RESTART }),
     (Clients::Two, "a duplicate each, one starts over", Size { duplicates: 1, ..RESTART }),
     (Clients::Two, "two losses, no clocks", Size { losses: 2, ..TIMELESS }),
     (Clients::Two, "three nodes lost at once", ALL_LOST),
+    (Clients::Three, "plain takes", Size { restarts: 0, ..TAKES }),
+    (Clients::Two, "plain takes, everything, counters apart", TAKES_APART),
     (Clients::Three, "one lost node", LOSS),
     (
         Clients::Two,
@@ -65,7 +80,7 @@ const WORLDS: &[(Clients, &str, Size)] = &[
         Size { floors: APART.floors, hints: APART.hints, ..FULL },
     ),
     (Clients::Three, "no expiry, one starts over", ENDLESS),
-    (Clients::Three, "a duplicate each", Size { duplicates: 1, ..PLAIN }),
+    (Clients::Three, "a duplicate each", Size { duplicates: 1, ..BARE }),
     (Clients::Three, "everything", FULL),
 ];
 

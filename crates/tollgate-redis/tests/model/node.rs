@@ -12,6 +12,14 @@ pub(crate) type Id = u8;
 pub(crate) struct Lock {
     pub(crate) id: Id,
     pub(crate) token: Token,
+    /// Taken without a script, marked by a ~: nobody asked whether the node may stand at this token.
+    pub(crate) plain: bool,
+}
+
+impl Lock {
+    fn is_trusted(self, rules: &Rules) -> bool {
+        !self.plain || !rules.scripts_distrust_plain_locks
+    }
 }
 
 /// What a node keeps.
@@ -56,12 +64,12 @@ impl Node {
             return Answer::Refused;
         }
         match self.lock {
-            Some(lock) if lock.id == id => Answer::Ok(lock.token),
+            Some(lock) if lock.id == id && lock.is_trusted(rules) => Answer::Ok(lock.token),
             Some(_) => Answer::Refused,
             None => {
                 let general = if rules.acquire_heeds_general { self.general } else { 0 };
                 self.floor = self.floor.max(general).max(hint) + 1;
-                self.lock = Some(Lock { id, token: self.floor });
+                self.lock = Some(Lock { id, token: self.floor, plain: false });
                 Answer::Ok(self.floor)
             }
         }
@@ -72,12 +80,14 @@ impl Node {
             return Answer::Refused;
         };
         let rises = self.floor.max(self.general) < token;
-        if lock.token != token && !rises && rules.commit_must_rise {
+        let stands = lock.token == token && lock.is_trusted(rules);
+        if !stands && !rises && rules.commit_must_rise {
             return Answer::Refused;
         }
-        self.floor = self.floor.max(token);
-        self.lock = Some(Lock { id, token });
-        Answer::Ok(token)
+        if !rules.commit_never_lowers {
+            self.floor = token;
+        }
+        self.stand(id, token)
     }
 
     pub(crate) fn renew(&mut self, rules: &Rules, id: Id, token: Token) -> Answer {
@@ -95,7 +105,7 @@ impl Node {
     }
 
     fn stand(&mut self, id: Id, token: Token) -> Answer {
-        self.lock = Some(Lock { id, token });
+        self.lock = Some(Lock { id, token, plain: false });
         self.floor = self.floor.max(token);
         Answer::Ok(token)
     }

@@ -9,6 +9,8 @@ pub(crate) struct Rules {
     pub(crate) commit_must_rise: bool,
     /// Acquire gives a token above G.
     pub(crate) acquire_heeds_general: bool,
+    /// Commit leaves F where it is if that is above the token.
+    pub(crate) commit_never_lowers: bool,
     /// A node votes only if `member` was written for this start of the server.
     pub(crate) run_id_is_checked: bool,
     /// Validity counts from an attempt's first send, whatever is sent again.
@@ -27,6 +29,12 @@ pub(crate) struct Rules {
     pub(crate) attempts_have_own_ids: bool,
     /// A release reaches a node before the acquire of the next attempt does.
     pub(crate) release_comes_before_next_acquire: bool,
+    /// A plain take counts a node only if its ZADD raised F.
+    pub(crate) plain_vote_asks_what_zadd_said: bool,
+    /// And only if its G is below the token.
+    pub(crate) plain_vote_heeds_general: bool,
+    /// Acquire and commit do not take a lock of their own id that was taken plainly for a vote.
+    pub(crate) scripts_distrust_plain_locks: bool,
 }
 
 impl Rules {
@@ -34,6 +42,7 @@ impl Rules {
     pub(crate) const RIGHT: Self = Self {
         grant_needs_majority_at_token: true,
         commit_must_rise: true,
+        commit_never_lowers: true,
         acquire_heeds_general: true,
         run_id_is_checked: true,
         validity_counts_from_first_send: true,
@@ -44,5 +53,8 @@ impl Rules {
         margin_is_for_times_alone: false,
         attempts_have_own_ids: false,
         release_comes_before_next_acquire: true,
+        plain_vote_asks_what_zadd_said: true,
+        plain_vote_heeds_general: true,
+        scripts_distrust_plain_locks: true,
     };
 }

@@ -2,6 +2,7 @@
 
 use crate::client::{Client, Phase};
 use crate::node::Token;
+use crate::plain::Command;
 use crate::world::{NODES, Redlock, Renewals, World};
 
 /// A request that a client sends to a node.
@@ -19,6 +20,11 @@ pub(crate) enum Request {
 pub(crate) enum Step {
     Start {
         client: usize,
+    },
+    /// It starts by a plain take.
+    StartPlainly {
+        client: usize,
+        token: Token,
     },
     /// It gives up what it has and asks anew.
     StartOver {
@@ -47,6 +53,14 @@ pub(crate) enum Step {
         request: Request,
         expired: bool,
         hint: Token,
+    },
+    /// A node executes one command of a plain take's packet.
+    Execute {
+        client: usize,
+        place: usize,
+        packet: usize,
+        command: Command,
+        expired: bool,
     },
     Lose {
         place: usize,
@@ -89,6 +103,8 @@ impl<const CLIENTS: usize> Redlock<CLIENTS> {
         let phase = world.clients[client].phase;
         if phase == Phase::Idle {
             steps.push(Step::Start { client });
+            let plainly = |token: &Token| Step::StartPlainly { client, token: *token };
+            steps.extend(self.size.proposals.iter().map(plainly));
         }
         if phase == Phase::Asking {
             for token in world.votes(client).tokens() {
@@ -96,7 +112,7 @@ impl<const CLIENTS: usize> Redlock<CLIENTS> {
                 let largest = world.largest_of_a_majority(client, token);
                 if stands || largest && !self.rules.grant_needs_majority_at_token {
                     steps.push(Step::Grant { client, token });
-                } else if largest && world.clients[client].target().is_none() {
+                } else if largest && world.clients[client].may_commit() {
                     steps.push(Step::Commit { client, token });
                 }
             }
@@ -126,7 +142,7 @@ impl<const CLIENTS: usize> Redlock<CLIENTS> {
         }
         for attempt in 0..=current {
             let on_its_way = seat.acquires[usize::from(attempt)];
-            if on_its_way || duplicates > 0 {
+            if on_its_way || duplicates > 0 && !world.clients[client].is_plain(attempt) {
                 let request = Request::Acquire { attempt, again: !on_its_way };
                 if lock.is_some() {
                     arrive(request, false, 0);
@@ -150,6 +166,9 @@ impl<const CLIENTS: usize> Redlock<CLIENTS> {
             if renewals == Renewals::Unconditional || renewals == Renewals::Rounds && phase != Phase::Held {
                 arrive(Request::Heal, may_expire, 0);
             }
+        }
+        if world.clients[client].is_plain(0) {
+            self.commands(world, client, place, steps);
         }
     }
 }

@@ -13,6 +13,10 @@ impl<const CLIENTS: usize> Redlock<CLIENTS> {
                 world.clients[client].granted_before = world.largest_granted();
                 self.ask(world, client);
             }
+            Step::StartPlainly { client, token } => {
+                world.clients[client].granted_before = world.largest_granted();
+                self.propose(world, client, token);
+            }
             Step::StartOver { client } => self.start_over(world, client),
             Step::Retry { client } => {
                 world.clients[client].duplicates -= 1;
@@ -36,6 +40,12 @@ impl<const CLIENTS: usize> Redlock<CLIENTS> {
                 }
                 self.arrive(world, client, place, request, hint)?;
             }
+            Step::Execute { client, place, packet, command, expired } => {
+                if expired {
+                    world.places[place].node.lock = None;
+                }
+                self.execute(world, client, place, packet, command)?;
+            }
             Step::Lose { place } => self.lose(world, place),
             Step::WaitIsOver { place } => self.wait_is_over(world, place),
             Step::Read { place } => self.read(world, place),
@@ -49,7 +59,7 @@ impl<const CLIENTS: usize> Redlock<CLIENTS> {
         Some(())
     }
 
-    fn id(&self, client: usize, attempt: u8) -> Id {
+    pub(crate) fn id(&self, client: usize, attempt: u8) -> Id {
         let own = if self.rules.attempts_have_own_ids { attempt } else { 0 };
         u8::try_from(client * ATTEMPTS).expect("there are few clients") + own
     }

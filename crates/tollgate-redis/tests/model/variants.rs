@@ -6,7 +6,7 @@ use stateright::{Checker, HasDiscoveries, Model, Path};
 
 use crate::check::{check, threads};
 use crate::rules::Rules;
-use crate::sizes::{ENDLESS, LOSS, PLAIN, RESTART, TIMELESS};
+use crate::sizes::{BARE, ENDLESS, LOSS, RESTART, TAKES, TIMELESS};
 use crate::steps::{Request, Step};
 use crate::world::{EXCLUSIVE, ORDERED, Redlock, Size, UNIQUE, World};
 
@@ -39,7 +39,7 @@ fn breaks(promise: &'static str, rules: Rules, size: Size) -> Crime {
     Crime { steps }
 }
 
-const RIGHT: Redlock<2> = Redlock { size: PLAIN, rules: Rules::RIGHT };
+const RIGHT: Redlock<2> = Redlock { size: BARE, rules: Rules::RIGHT };
 
 /// The way to a world where `promise` does not hold.
 fn counterexample(model: Redlock<2>, promise: &'static str) -> Option<Path<World<2>, Step>> {
@@ -60,14 +60,14 @@ fn goes(model: &Redlock<2>, way: &[(World<2>, Option<Step>)]) -> bool {
 #[test]
 fn a_grant_without_a_commit_gives_one_token_twice() {
     let rules = Rules { grant_needs_majority_at_token: false, ..Rules::RIGHT };
-    let crime = breaks(UNIQUE, rules, PLAIN);
+    let crime = breaks(UNIQUE, rules, BARE);
     assert!(!crime.has(|step| matches!(step, Step::Commit { .. })));
 }
 
 #[test]
 fn a_commit_at_or_below_the_floor_gives_one_token_twice() {
     let rules = Rules { commit_must_rise: false, ..Rules::RIGHT };
-    let crime = breaks(UNIQUE, rules, PLAIN);
+    let crime = breaks(UNIQUE, rules, BARE);
     assert!(crime.has(|step| matches!(step, Step::Arrive { request: Request::Commit { .. }, .. })));
 }
 
@@ -147,4 +147,33 @@ fn with_clocks_a_recovery_need_not_raise_the_others() {
     let verdict = check(Redlock::<2> { size: Size { losses: 2, ..LOSS }, rules }, None);
     println!("{verdict}");
     assert!(!verdict.is_bad(), "{verdict}");
+}
+
+#[test]
+fn a_plain_take_that_does_not_ask_what_zadd_said_gives_one_token_twice() {
+    let rules = Rules { plain_vote_asks_what_zadd_said: false, ..Rules::RIGHT };
+    let crime = breaks(UNIQUE, rules, Size { restarts: 0, ..TAKES });
+    assert!(crime.has(|step| matches!(step, Step::StartPlainly { .. })));
+}
+
+#[test]
+fn a_plain_take_that_ignores_g_forgets_what_the_lost_node_gave() {
+    let rules = Rules { plain_vote_heeds_general: false, ..Rules::RIGHT };
+    let crime = breaks(ORDERED, rules, Size { restarts: 0, losses: 1, ..TAKES });
+    assert!(crime.is_recovered_from_a_loss() && crime.has(|step| matches!(step, Step::StartPlainly { .. })));
+}
+
+#[test]
+fn scripts_that_trust_a_plain_lock_of_their_own_id_give_one_token_twice() {
+    let rules = Rules { scripts_distrust_plain_locks: false, ..Rules::RIGHT };
+    let crime = breaks(UNIQUE, rules, TAKES);
+    assert!(crime.has(|step| matches!(step, Step::StartOver { .. })), "its plain take had failed");
+}
+
+/// Whose SET says nil raises F all the same, above the token of the lock that is there.
+#[test]
+fn a_commit_that_lowers_f_gives_one_token_twice() {
+    let rules = Rules { commit_never_lowers: false, ..Rules::RIGHT };
+    let crime = breaks(UNIQUE, rules, Size { floors: &[[0, 0, 1]], proposals: &[3], ..TAKES });
+    assert!(crime.has(|step| matches!(step, Step::Arrive { request: Request::Commit { .. }, .. })));
 }

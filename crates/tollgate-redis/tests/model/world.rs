@@ -142,6 +142,8 @@ pub(crate) struct Size {
     pub(crate) floors: &'static [[Token; NODES]],
     /// What a node may make of a client's hint.
     pub(crate) hints: &'static [Token],
+    /// What a client may propose in a plain take. None at all, and nobody takes plainly.
+    pub(crate) proposals: &'static [Token],
     /// How often a client may start over.
     pub(crate) restarts: u8,
     pub(crate) renewals: Renewals,
@@ -254,6 +256,24 @@ impl<const CLIENTS: usize> Model for Redlock<CLIENTS> {
                 |_, world: &World<CLIENTS>| {
                     world.clients.iter().any(|client| client.holds() && client.attempt > 0)
                 },
+            ));
+        }
+        if !self.size.proposals.is_empty() {
+            properties.push(Property::sometimes("granted by a plain take", |_, world: &World<CLIENTS>| {
+                world.is_held_after_plain_take(false)
+            }));
+        }
+        // Where worlds that are alike are one, the packet is not looked at any longer once that is sure.
+        if !self.size.proposals.is_empty() && !self.size.normal {
+            properties
+                .push(Property::sometimes("SET says ok, and ZADD says 0", |_, world: &World<CLIENTS>| {
+                    world.is_taken_in_vain()
+                }));
+        }
+        if !self.size.proposals.is_empty() && self.size.restarts > 0 {
+            properties.push(Property::sometimes(
+                "granted by scripts after a plain take failed",
+                |_, world: &World<CLIENTS>| world.is_held_after_plain_take(true),
             ));
         }
         if self.size.renewals == Renewals::Rounds {
