@@ -40,9 +40,14 @@ pub(crate) async fn take(locks: &Locks, wanted: &Wanted<'_>, signals: &mut Signa
         loop {
             tokio::select! {
                 biased;
-                guards = &mut taking => match guards? {
-                    Some(guards) => return Ok(Taken::Held(guards)),
-                    None => break busy(locks, wanted).await,
+                guards = &mut taking => match guards {
+                    Ok(Some(guards)) => return Ok(Taken::Held(guards)),
+                    Ok(None) => break busy(locks, wanted).await,
+                    Err(error) => {
+                        // What was half taken is given back in the background.
+                        close(locks).await;
+                        return Err(error.into());
+                    }
                 },
                 signal = signals.next() => break Exit::of_signal(signal),
                 () = tokio::time::sleep(Duration::from_secs(1)), if !told => {

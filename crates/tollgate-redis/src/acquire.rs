@@ -18,6 +18,8 @@ const HEARING: Duration = Duration::from_secs(1);
 const DEAF: Duration = Duration::from_millis(50);
 /// How often the first waiter looks whether a client of another kind has left.
 const FOREIGN_EVERY: Duration = Duration::from_millis(100);
+/// In the microseconds of tokens.
+const A_SECOND: u64 = 1_000_000;
 /// How long an idle lock's token is remembered, in seconds: seven days, and the hour after which that is said again.
 pub(crate) const REMEMBERED: u64 = 7 * 24 * 3600 + EXPIRY_EVERY.as_secs();
 
@@ -31,7 +33,7 @@ struct Asking<'a> {
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
         if let Some(link) = self.over.take() {
-            self.backend.unanswered().insert(self.owner, link);
+            self.backend.leave_behind(self.owner, link);
         }
     }
 }
@@ -86,7 +88,7 @@ impl RedisBackend {
     /// what a script does. `None` if it is not to be had like that.
     ///
     /// The token is proposed: the server's time, as it is known here. Redis keeps the largest, and says whether it
-    /// was larger than all before; if not, or if that is not sure, another is drawn by a script.
+    /// was larger than all before; if not, or if there is none to compare with, another is drawn by a script.
     async fn take(
         &self,
         asking: &mut Asking<'_>,
@@ -105,7 +107,15 @@ impl RedisBackend {
             (Some(Value::Okay), Some(Value::Int(1))) => {
                 Ok(Some(Acquired::Granted { token, sent, age: Age(token.get()) }))
             }
-            (Some(Value::Okay), _) => self.redraw(asking, claim, key).await.map(Some),
+            (Some(Value::Okay), _) => match self.redraw(asking, claim, key).await {
+                Ok(drawn) => Ok(Some(drawn)),
+                Err(error) => {
+                    // It is taken, and must not stay so for its ttl though nobody has it.
+                    let release = self.by_owner(&script::RELEASE, key, claim.owner);
+                    let _ = self.site.run(key, &release, |_| ()).await;
+                    Err(error)
+                }
+            },
             // Somebody has it, or it is on another server of the cluster: the script finds out.
             (Some(Value::Nil), _) => Ok(None),
             (Some(Value::ServerError(error)), _) if matches!(error.code(), "MOVED" | "ASK") => Ok(None),
@@ -122,7 +132,7 @@ impl RedisBackend {
         let mut take = Cmd::with_capacity(6, key.len() + record.len() + 24);
         take.arg("SET").arg(key).arg(record).arg("NX").arg("PX").arg(ttl);
         let mut raise = Cmd::with_capacity(6, fence.len() + 32);
-        raise.arg("ZADD").arg(&fence).arg("GT").arg("CH").arg(token.get()).arg("f");
+        raise.arg("ZADD").arg(&fence).arg("XX").arg("GT").arg("CH").arg(token.get()).arg("f");
         let mut commands = Pipeline::with_capacity(3);
         commands.add_command(take).add_command(raise);
         if !self.remembered.has(key, sent) {
@@ -146,8 +156,10 @@ impl RedisBackend {
         if let (Acquired::Granted { age, .. }, Some(link)) = (&drawn, &asking.over) {
             link.clock().set(age.0, self.clock.now());
         }
-        // Whoever proposed too small a token would do so again.
-        self.contended.note(key, self.clock.now());
+        // Tokens that are ahead of the clock stay so for a while, and proposals from it would be in vain.
+        if matches!(&drawn, Acquired::Granted { token, age, .. } if token.get() > age.0 + A_SECOND) {
+            self.contended.note(key, self.clock.now());
+        }
         Ok(drawn)
     }
 

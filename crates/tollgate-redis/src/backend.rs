@@ -25,8 +25,12 @@ use crate::scan::Scan;
 use crate::script::{self, Request, Script};
 use crate::site::Site;
 
+/// From how many acquires that were given up on the oldest are forgotten.
+const LEFT_BEHIND: usize = 4096;
 /// How often locks are looked at for events.
 const EVENTS_EVERY: Duration = Duration::from_millis(250);
+/// How long a withdrawal waits behind its acquire. Its connection may be driven by a runtime that nobody drives any more.
+const BEHIND: Duration = Duration::from_secs(2);
 /// For how long a name counts as wanted by others.
 pub(crate) const CONTENDED: Duration = Duration::from_secs(2);
 pub(crate) const EXPIRY_EVERY: Duration = Duration::from_secs(3600);
@@ -78,14 +82,6 @@ impl RedisBackend {
         self.site.run(key, request, |_| ()).await
     }
 
-    /// As [`run`](Self::run), once more if the connection failed: only for what acts by owner id.
-    async fn run_again(&self, key: &str, request: &Request) -> Result<Value> {
-        match self.run(key, request).await {
-            Err(error) if error.kind() == ErrorKind::Indeterminate => self.run(key, request).await,
-            answer => answer,
-        }
-    }
-
     /// A script that acts on what `owner` has or wants of a lock.
     pub(crate) fn by_owner(&self, script: &'static Script, key: &str, owner: OwnerId) -> Request {
         Request::new(script, key).arg(owner.to_hex())
@@ -101,6 +97,16 @@ impl RedisBackend {
         let answer = self.run(&key, &Request::new(&script::INSPECT, &key)).await?;
         let inspected = Inspected::from_redis_value_ref(&answer).map_err(|_| unexpected(&answer))?;
         state(name, inspected)
+    }
+
+    /// Remembers over which connection an acquire went that nobody waits for any more.
+    pub(crate) fn leave_behind(&self, owner: OwnerId, link: Link) {
+        let mut unanswered = self.unanswered();
+        if unanswered.len() >= LEFT_BEHIND {
+            // Those who were to withdraw them have given up, and what they wanted has ended by itself.
+            unanswered.retain(|_, link| !link.is_closed());
+        }
+        unanswered.insert(owner, link);
     }
 
     pub(crate) fn unanswered(&self) -> MutexGuard<'_, HashMap<OwnerId, Link>> {
@@ -159,7 +165,8 @@ impl Backend for RedisBackend {
             let link = self.unanswered().get(&claim.owner).cloned();
             if let Some(link) = link {
                 // Behind the acquire, or, if that connection is dead, after it is surely closed on both sides.
-                if link.run(&request).await.is_err() {
+                let behind = tokio::time::timeout(BEHIND, link.run(&request)).await;
+                if !matches!(behind, Ok(Ok(_))) {
                     self.site.cut(&link).await?;
                     self.run(&key, &request).await?;
                 }
@@ -195,8 +202,17 @@ impl Backend for RedisBackend {
     fn release<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Result<Release>> {
         Box::pin(async move {
             let key = key_of(&self.prefix, &grant.name);
-            let answer = self.run_again(&key, &self.by_owner(&script::RELEASE, &key, grant.owner)).await?;
-            Ok(if yes(&answer)? { Release::Released } else { Release::AlreadyLost })
+            let request = self.by_owner(&script::RELEASE, &key, grant.owner);
+            // It acts by owner id, so it may be repeated.
+            let (answer, again) = match self.run(&key, &request).await {
+                Err(error) if error.kind() == ErrorKind::Indeterminate => {
+                    (self.run(&key, &request).await?, true)
+                }
+                answer => (answer?, false),
+            };
+            // A lock that was still ours by the deadline was given back by the request whose answer was lost.
+            let in_time = matches!(grant.deadline, Deadline::At(end) if self.clock.now() < end);
+            Ok(if yes(&answer)? || (again && in_time) { Release::Released } else { Release::AlreadyLost })
         })
     }
 
@@ -206,13 +222,20 @@ impl Backend for RedisBackend {
 
     fn list(&self, prefix: &str) -> BoxStream<'_, Result<LockState>> {
         let start = Scan::new(&self.prefix, prefix);
-        Box::pin(stream::try_unfold(start, move |mut scan| async move {
-            while let Some(name) = self.next_name(&mut scan).await? {
-                if let Some(state) = self.seen(name).await? {
-                    return Ok(Some((state, scan)));
+        Box::pin(stream::unfold(Some(start), move |scan| async move {
+            let mut scan = scan?;
+            loop {
+                match self.next_name(&mut scan).await {
+                    Ok(None) => return None,
+                    // Redis cannot be asked any further.
+                    Err(error) => return Some((Err(error), None)),
+                    Ok(Some(name)) => match self.seen(name.clone()).await {
+                        Ok(None) => {}
+                        Ok(Some(state)) => return Some((Ok(state), Some(scan))),
+                        Err(error) => return Some((Err(error.on(&name)), Some(scan))),
+                    },
                 }
             }
-            Ok(None)
         }))
     }
 

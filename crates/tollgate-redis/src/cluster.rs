@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use redis::{Cmd, ErrorKind as Kind, FromRedisValue, RedisError, ServerErrorKind, Value};
 use tollgate_core::{Clock, Error, ErrorKind, Result};
@@ -15,6 +16,8 @@ use crate::sentinel::once;
 
 /// How often a request follows a key that moves.
 const FOLLOWED: usize = 8;
+/// How long it waits for the rest of a lock's keys.
+const WHILE_IT_MOVES: Duration = Duration::from_millis(50);
 const SLOTS: u16 = 16384;
 
 /// The servers of a cluster.
@@ -58,7 +61,7 @@ impl Cluster {
         request: &Request,
         mut asked: impl FnMut(&Link),
     ) -> Result<Value> {
-        let slot = slot_of(key);
+        let (slot, request) = (slot_of(key), &request.with_all_keys(key));
         let mut next = self.server_of(slot).await?;
         let mut asking = false;
         for _ in 0..FOLLOWED {
@@ -86,6 +89,11 @@ impl Cluster {
                             let _ = self.look_around().await;
                         }
                         next = to;
+                    }
+                    // Its keys are on two servers at the moment, and nothing was done.
+                    None if error.code() == Some("TRYAGAIN") => {
+                        tokio::time::sleep(WHILE_IT_MOVES).await;
+                        (next, asking) = (self.server_of(slot).await?, false);
                     }
                     None => return Err(of_request(error, &link)),
                 },

@@ -134,10 +134,13 @@ fn number(text: &str) -> Result<i64> {
 }
 
 impl Login {
-    /// `USER:PASSWORD`, `:PASSWORD` or `USER`, percent-encoded where they have to be.
+    /// `USER:PASSWORD` or `:PASSWORD`, percent-encoded where they have to be.
     fn parse(text: &str) -> Result<Self> {
         let (user, password) = text.split_once(':').map_or((text, None), |(user, word)| (user, Some(word)));
         let user = Some(decoded(user)?).filter(|user| !user.is_empty());
+        if user.is_some() && password.is_none() {
+            return Err(Error::invalid("a user has a password: write USER:PASSWORD@HOST, or :PASSWORD@HOST"));
+        }
         Ok(Self { user, password: password.map(decoded).transpose()? })
     }
 
@@ -156,7 +159,13 @@ impl Login {
 
 impl Host {
     pub(crate) fn parse(text: &str, port: u16) -> Result<Self> {
-        let wrong = || Error::invalid(format!("{text:?} is no address of a server; write HOST:PORT"));
+        // Not what it was: it may be a part of a password.
+        let wrong = || {
+            Error::invalid(
+                "this is no address of a server; write HOST:PORT, and / ? # , @ in a user or password as %2F %3F %23 \
+                 %2C %40",
+            )
+        };
         let (name, rest) = match text.strip_prefix('[') {
             Some(bracketed) => bracketed.split_once(']').ok_or_else(wrong)?,
             None => text.split_at(text.find(':').unwrap_or(text.len())),
@@ -175,7 +184,7 @@ impl Host {
 }
 
 /// Undoes percent-encoding.
-fn decoded(text: &str) -> Result<String> {
+pub fn decoded(text: &str) -> Result<String> {
     let wrong = || Error::invalid("a % in a URL is followed by two hexadecimal digits; write %25 for itself");
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -226,7 +235,9 @@ mod tests {
             ("redis://a:port", "HOST:PORT"),
             ("redis://a:0", "HOST:PORT"),
             ("redis://a/x", "numbers"),
-            ("redis://%zz@a", "%25"),
+            ("redis://:%zz@a", "%25"),
+            ("redis://ann@a", "USER:PASSWORD"),
+            ("redis://ann:se/cr3t@a", "%2F"),
             ("redis-sentinel://a", "SERVICE"),
             ("redis-cluster://a/1", "database 0"),
             ("redis-something://a", "redis://HOST:PORT"),

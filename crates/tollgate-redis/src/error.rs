@@ -8,6 +8,8 @@ use crate::link::Link;
 /// An error of a request that may have been executed if its reply was lost.
 pub(crate) fn of_request(error: RedisError, link: &Link) -> Error {
     if error.is_io_error() || error.is_timeout() || error.is_connection_dropped() {
+        // Nothing more goes over it.
+        link.close();
         let message = "the connection to Redis was lost before its answer; it may have acted all the same";
         return Error::new(ErrorKind::Indeterminate, message).caused_by(error);
     }
@@ -38,9 +40,10 @@ pub(crate) fn of_answer(error: RedisError) -> Error {
             ErrorKind::Denied,
             "Redis does not accept the user or password; put them into the URL: redis://USER:PASSWORD@HOST",
         ),
-        (Some("NOPERM"), _) => (
+        _ if of_rights(&error) => (
             ErrorKind::Denied,
-            "this user may not run the scripts of locks; allow +@scripting +@pubsub and the keys that locks have",
+            "this user may not do all that locks need; ACL SETUSER NAME ~lock:* ~{lock:* &tg:* +@read +@write +@scripting \
+             +@pubsub +@connection +time +client|kill allows it",
         ),
         (Some("READONLY"), _) => {
             (ErrorKind::Config, "this Redis is a replica; connect to the primary, or through Sentinel")
@@ -65,6 +68,15 @@ pub(crate) fn of_answer(error: RedisError) -> Error {
         _ => (ErrorKind::Unexpected, "Redis answered with an error"),
     };
     Error::new(kind, message).caused_by(error)
+}
+
+/// Whether it is about what this user may do; what a script may not do is said in words alone.
+fn of_rights(error: &RedisError) -> bool {
+    let words = error.detail().unwrap_or_default();
+    error.code() == Some("NOPERM")
+        || words.contains("NOPERM")
+        || words.contains("The user executing the script can't")
+        || words.contains("ACL failure in script")
 }
 
 /// A Redis that lacks what scripts use.

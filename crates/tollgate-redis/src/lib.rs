@@ -42,7 +42,7 @@ mod stream;
 mod tls;
 
 pub use backend::RedisBackend;
-pub use config::{Login, RedisConfig, Servers, TlsFiles};
+pub use config::{Login, RedisConfig, Servers, TlsFiles, decoded};
 pub use doctor::{examine, examine_redlock};
 pub use endpoint::Host;
 pub use fence::{FencedCall, FencedScript, RedisFence};

@@ -130,7 +130,6 @@ impl Link {
     }
 
     /// Which run of the server it goes to; `None` if this user may not know.
-    #[allow(dead_code)]
     pub(crate) fn run_id(&self) -> Option<&str> {
         self.0.identity.run_id.as_deref()
     }

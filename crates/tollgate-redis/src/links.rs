@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, PushInfo, PushKind, Value};
@@ -49,6 +49,8 @@ struct Seat {
     link: Option<Link>,
     /// Whoever opens one holds it.
     opening: Arc<tokio::sync::Mutex<()>>,
+    /// When it last could not be opened, and why: those who waited for it need not try again one after the other.
+    failed: Option<(Instant, ErrorKind, String)>,
 }
 
 impl Links {
@@ -62,15 +64,25 @@ impl Links {
         if let Some(link) = self.seated(runtime) {
             return Ok(link);
         }
+        let came = Instant::now();
         let opening = self.seats().entry(runtime).or_default().opening.clone();
         let _alone = opening.lock().await;
         if let Some(link) = self.seated(runtime) {
             return Ok(link);
         }
+        if let Some((at, kind, message)) = self.seats().entry(runtime).or_default().failed.clone()
+            && at > came
+        {
+            return Err(Error::new(kind, message));
+        }
         let opened = tokio::time::timeout(TO_CONNECT, self.open()).await.unwrap_or_else(|_| {
             Err(Error::new(ErrorKind::Unavailable, format!("Redis did not answer within {TO_CONNECT:?}")))
-        })?;
+        });
         let mut seats = self.seats();
+        let opened = opened.inspect_err(|error| {
+            let failed = (Instant::now(), error.kind(), error.to_string());
+            seats.entry(runtime).or_default().failed = Some(failed);
+        })?;
         // Runtimes that are gone took their connections with them.
         seats.retain(|id, seat| *id == runtime || seat.link.as_ref().is_some_and(|link| !link.is_closed()));
         seats.entry(runtime).or_default().link = Some(opened.clone());
@@ -99,7 +111,8 @@ impl Links {
         let (mut connection, pulse, tap) = dial(&endpoint, config.set_response_timeout(None), closed).await?;
         let run_id = introduced(&mut connection).await?;
         let mut who = redis::pipe();
-        who.cmd("CLIENT").arg("ID").cmd("TIME");
+        // The script does nothing: whoever may not run it could take locks and never give them back.
+        who.cmd("CLIENT").arg("ID").cmd("TIME").cmd("EVAL").arg("return 1").arg(0).ignore();
         let (id, time): (u64, (u64, u64)) = who.query_async(&mut connection).await.map_err(of_connect)?;
         let clock = ServerClock::new(time.0 * 1_000_000 + time.1, self.clock.now());
         if let Some(Subscription { channel, .. }) = &self.subscription {
@@ -122,9 +135,14 @@ impl Links {
     /// Makes sure that Redis executes nothing more of what was sent over `link`.
     pub(crate) async fn cut(&self, link: &Link) -> Result<()> {
         link.close();
+        let here = self.here().await?;
+        if here.server() != link.server() || here.run_id() != link.run_id() {
+            // It ended with that server's run, and its number may be somebody else's by now.
+            return Ok(());
+        }
         let mut kill = Cmd::new();
         kill.arg("CLIENT").arg("KILL").arg("ID").arg(link.id());
-        self.command(&kill).await.map(drop)
+        here.command(&kill).await.map(drop).map_err(|error| of_request(error, &here))
     }
 
     /// Closes everything.

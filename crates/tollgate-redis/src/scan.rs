@@ -46,7 +46,7 @@ impl RedisBackend {
             let mut step = Cmd::new();
             step.arg("SCAN").arg(scan.cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(512);
             let answer = self.site.command(scan.server, &step).await?;
-            let (cursor, keys): (u64, Vec<String>) = match &answer {
+            let (cursor, keys): (u64, Vec<Vec<u8>>) = match &answer {
                 Some(answer) => {
                     FromRedisValue::from_redis_value_ref(answer).map_err(|_| unexpected(answer))?
                 }
@@ -60,7 +60,9 @@ impl RedisBackend {
                     scan.patterns.pop_front();
                 }
             }
-            for name in keys.iter().filter_map(|key| name_of(&self.prefix, key)) {
+            // What is no text is no lock's.
+            let keys = keys.iter().filter_map(|key| std::str::from_utf8(key).ok());
+            for name in keys.filter_map(|key| name_of(&self.prefix, key)) {
                 if name.as_str().starts_with(&scan.prefix) && scan.seen.insert(name.clone()) {
                     scan.found.push_back(name);
                 }

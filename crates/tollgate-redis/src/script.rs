@@ -35,6 +35,21 @@ impl Request {
         self
     }
 
+    /// With every key it acts on named, as a cluster wants it: while a slot moves, it tells from them whether all are in
+    /// one place.
+    pub(crate) fn with_all_keys(&self, key: &str) -> Self {
+        let side = |what: &str| format!("{{{key}}}:{what}");
+        let mut command = Cmd::new();
+        command.arg("EVALSHA").arg(self.script.hash.as_str()).arg("5").arg(key);
+        command.arg(["fence", "queue", "waiters", "holders"].map(side).as_slice());
+        for argument in self.command.args_iter().skip(4) {
+            if let Arg::Simple(bytes) = argument {
+                command.arg(bytes);
+            }
+        }
+        Self { script: self.script, command }
+    }
+
     /// By the script's hash: short, but Redis may not know it.
     pub(crate) fn by_hash(&self) -> &Cmd {
         &self.command

@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 
 use redlock_support::{MAX_TTL, Nodes, PATIENCE, clock, eventually};
 use tollgate_core::{ErrorKind, LockName, Locks, Mode, Release, Token};
+use tollgate_redis::RedlockBackend;
 use tollgate_testkit::engines::{Config, Data};
 use tollgate_testkit::history::History;
+use tollgate_testkit::proxy::{Direction, Proxy, Resp};
 
 /// How long a node may not answer before it is set aside.
 const NODE_PATIENCE: Duration = Duration::from_secs(1);
@@ -306,4 +308,34 @@ async fn nodes_that_die_in_turn_break_no_promise() {
     assert_eq!(written, counted, "an update was lost");
     assert!(history.len() > 50, "hardly anything was granted: {}", history.len());
     history.check();
+}
+
+#[tokio::test]
+async fn a_node_that_always_answers_last_and_forgot_everything_votes_again() {
+    let nodes = Nodes::three().await;
+    let proxy = Proxy::start(nodes.node(2).address(), Resp);
+    let mut config = nodes.config.clone();
+    config.nodes[2] = format!("redis://{}/", proxy.address());
+    let locks = Locks::new(Arc::new(RedlockBackend::connect(config, clock()).await.unwrap())).unwrap();
+    proxy.delay(Direction::Replies, Duration::from_millis(30));
+    let _: String = nodes.raw(2, &["FLUSHALL"]).await;
+    eventually("it votes", async || {
+        passages(&locks, "a", 3).await;
+        nodes.votes(2).await
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn clients_that_live_for_a_moment_bring_a_node_back() {
+    let nodes = Nodes::three().await;
+    nodes.node(2).kill();
+    nodes.restart(2, Data::Lost);
+    eventually("it votes", async || {
+        let locks = nodes.locks().await;
+        passages(&locks, "a", 1).await;
+        locks.close().await;
+        nodes.votes(2).await
+    })
+    .await;
 }

@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
 use support::{backend, claim, cli, locks, until};
-use tollgate_core::{Attempt, Backend, Error, ErrorKind, Release};
+use tollgate_core::{Attempt, Backend, Error, ErrorKind, LockName, Release, Token};
 use tollgate_testkit::engines::{self, Config, Data};
 
 /// What connecting to `url` fails with, within the time a person has.
@@ -119,6 +119,95 @@ async fn a_key_of_another_type_in_our_place_is_left_alone() {
     cli(engine.address(), &["SET", "{lock:b}:fence", "7"]);
     says(&backend.try_acquire(&claim("b")).await.unwrap_err(), ErrorKind::Config, &["prefix="]);
     assert_eq!(cli(engine.address(), &["GET", "{lock:b}:fence"]), "7");
+    assert_eq!(cli(engine.address(), &["EXISTS", "lock:b"]), "0", "nobody has it, so it is free");
+}
+
+#[tokio::test]
+async fn a_user_without_the_rights_that_locks_need_takes_none() {
+    let engine = engines::private(&Config::redis()).unwrap();
+    let rights = ["on", ">pw", "~*", "&*", "+@all", "-@scripting"];
+    cli(engine.address(), &[&["ACL", "SETUSER", "mute"], &rights[..]].concat());
+    let with = |user: &str| format!("redis://{user}:pw@{}/", engine.address());
+    says(&refusal(&with("mute")).await, ErrorKind::Denied, &["ACL SETUSER"]);
+    // One who may take the lock, but not touch what stands beside it.
+    cli(engine.address(), &["ACL", "SETUSER", "half", "on", ">pw", "~lock:*", "&tg:*", "+@all"]);
+    let half = backend(&with("half")).await.unwrap();
+    says(&half.try_acquire(&claim("a")).await.unwrap_err(), ErrorKind::Denied, &["ACL SETUSER"]);
+    assert_eq!(cli(engine.address(), &["EXISTS", "lock:a"]), "0", "nobody has it, so it is free");
+}
+
+#[tokio::test]
+async fn tokens_ahead_of_the_servers_clock_go_on_from_there() {
+    let engine = engines::private(&Config::redis()).unwrap();
+    let backend = backend(&url(engine.address())).await.unwrap();
+    let floor = Token::new(4_000_000_000_000_000).unwrap();
+    backend.raise_floor(&LockName::new("a").unwrap(), floor).await.unwrap();
+    let mut last = floor;
+    for _ in 0..3 {
+        let Attempt::Granted(grant) = backend.try_acquire(&claim("a")).await.unwrap() else {
+            panic!("nobody has it")
+        };
+        assert!(grant.token > last, "{} after {last}", grant.token);
+        last = grant.token;
+        assert_eq!(backend.release(&grant).await.unwrap(), Release::Released);
+    }
+}
+
+#[tokio::test]
+async fn what_redis_forgets_while_we_are_connected_does_not_step_back() {
+    let engine = engines::private(&Config::redis()).unwrap();
+    let locks = locks(&url(engine.address())).await.unwrap();
+    let mut last = None;
+    for _ in 0..50 {
+        let guard = locks.lock("a").acquire().await.unwrap();
+        assert!(last < Some(guard.token()));
+        last = Some(guard.token());
+        cli(engine.address(), &["FLUSHALL"]);
+        let _ = guard.release().await;
+    }
+}
+
+#[tokio::test]
+async fn those_who_wait_for_one_connection_fail_together() {
+    let engine = engines::private(&Config::redis()).unwrap();
+    let backend = std::sync::Arc::new(backend(&url(engine.address())).await.unwrap());
+    engine.kill();
+    engine.restart(Data::Lost).unwrap();
+    engine.pause();
+    let since = std::time::Instant::now();
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let backend = backend.clone();
+        tasks.spawn(async move { backend.try_acquire(&claim("a")).await.unwrap_err() });
+    }
+    while let Some(error) = tasks.join_next().await {
+        assert!(matches!(error.unwrap().kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate));
+    }
+    assert!(since.elapsed() < Duration::from_secs(14), "it took {:?}", since.elapsed());
+    engine.resume();
+}
+
+#[tokio::test]
+async fn many_readers_behind_a_writer_do_not_block_redis() {
+    let engine = engines::private(&Config::redis()).unwrap();
+    let locks = locks(&url(engine.address())).await.unwrap();
+    let writer = locks.lock("a").acquire().await.unwrap();
+    let mut readers = tokio::task::JoinSet::new();
+    for _ in 0..1500 {
+        let locks = locks.clone();
+        readers.spawn(async move { locks.lock("a").shared().acquire().await.map(drop) });
+    }
+    until("all wait", async || cli(engine.address(), &["ZCARD", "{lock:a}:queue"]) == "1500").await;
+    cli(engine.address(), &["CONFIG", "RESETSTAT"]);
+    writer.release().await.unwrap();
+    let stats = cli(engine.address(), &["INFO", "commandstats"]);
+    let spent = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:")).unwrap().to_owned();
+    while let Some(reader) = readers.join_next().await {
+        reader.unwrap().unwrap();
+    }
+    // Quadratic, it was seconds.
+    let micros: u64 = spent.split("usec=").nth(1).unwrap().split(',').next().unwrap().parse().unwrap();
+    assert!(micros < 2_000_000, "{spent}");
 }
 
 #[tokio::test]

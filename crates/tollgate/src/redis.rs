@@ -28,9 +28,8 @@ pub(crate) fn config(url: &Url<'_>) -> Result<RedisConfig> {
     let mut known = vec!["prefix"];
     if let Some(files) = &mut config.tls {
         known.extend(["ca", "cert", "key"]);
-        files.ca = url.param("ca").map(PathBuf::from);
-        files.cert = url.param("cert").map(PathBuf::from);
-        files.key = url.param("key").map(PathBuf::from);
+        let file = |key| Ok::<_, Error>(value(url, key)?.map(PathBuf::from));
+        (files.ca, files.cert, files.key) = (file("ca")?, file("cert")?, file("key")?);
     } else if url.param("ca").or(url.param("cert")).or(url.param("key")).is_some() {
         return Err(Error::invalid(
             "certificates are for encrypted connections; write rediss instead of redis at the start of the URL",
@@ -38,12 +37,16 @@ pub(crate) fn config(url: &Url<'_>) -> Result<RedisConfig> {
     }
     if let Servers::Sentinel { login, .. } = &mut config.servers {
         known.extend(["sentinel_user", "sentinel_password"]);
-        let owned = |key| url.param(key).map(str::to_owned);
-        *login = Login { user: owned("sentinel_user"), password: owned("sentinel_password") };
+        *login = Login { user: value(url, "sentinel_user")?, password: value(url, "sentinel_password")? };
     }
     url.check_params(&known)?;
-    if let Some(prefix) = url.param("prefix") {
-        config.prefix = prefix.to_owned();
+    if let Some(prefix) = value(url, "prefix")? {
+        config.prefix = prefix;
     }
     Ok(config)
+}
+
+/// The value of a parameter, without its percent-encoding.
+pub(crate) fn value(url: &Url<'_>, key: &str) -> Result<Option<String>> {
+    url.param(key).map(tollgate_redis::decoded).transpose()
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use tollgate_core::{Error, Result, parse_duration};
 use tollgate_redis::{Initialized, RedlockConfig, TlsFiles};
 
+use crate::redis::value;
 use crate::url::Url;
 
 /// The schemes that name a Redlock.
@@ -38,10 +39,10 @@ pub(crate) fn config(url: &Url<'_>) -> Result<RedlockConfig> {
         urls.push(format!("{scheme}://{credentials}{host}/{database}"));
     }
     let mut config = RedlockConfig::new(urls);
-    let file = |key| url.param(key).map(PathBuf::from);
-    config.tls = TlsFiles { ca: file("ca"), cert: file("cert"), key: file("key") };
-    if let Some(prefix) = url.param("prefix") {
-        config.prefix = prefix.to_owned();
+    let file = |key| Ok::<_, Error>(value(url, key)?.map(PathBuf::from));
+    config.tls = TlsFiles { ca: file("ca")?, cert: file("cert")?, key: file("key")? };
+    if let Some(prefix) = value(url, "prefix")? {
+        config.prefix = prefix;
     }
     if let Some(max_ttl) = url.param("max_ttl") {
         config.max_ttl =

@@ -26,7 +26,11 @@ impl<'a> Url<'a> {
         let mut params = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let param = pair.split_once('=').ok_or_else(|| {
-                Error::invalid(format!("the parameter {pair:?} has no value; write {pair}=VALUE"))
+                // It may be a part of a password that has a question mark.
+                let pair = if url.contains('@') || url.contains("password") { "NAME" } else { pair };
+                Error::invalid(format!(
+                    "a parameter has no value; write {pair}=VALUE, and ? & in a password as %3F %26"
+                ))
             })?;
             params.push(param);
         }

@@ -179,6 +179,8 @@ impl RedlockBackend {
                 let pttl = pttl.parse::<i64>().ok().and_then(|pttl| u64::try_from(pttl).ok());
                 Vote::Busy { free_in: pttl.map(Duration::from_millis) }
             }
+            // Of an earlier request of this claim, by plain commands: no vote, and not this one's to give back.
+            Some(("U", _)) => Vote::None { unknown: false },
             _ => {
                 self.meets_recovering(node, links);
                 Vote::None { unknown: false }

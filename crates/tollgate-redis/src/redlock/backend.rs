@@ -101,8 +101,8 @@ impl RedlockBackend {
 
     /// A node said that it does not vote.
     pub(super) fn meets_recovering(&self, node: usize, links: &Links) {
-        if let Some(link) = &links[node] {
-            self.recovery.meets(node, link);
+        if links[node].is_some() {
+            self.recovery.meets(node);
         }
     }
 }
@@ -158,8 +158,11 @@ impl Backend for RedlockBackend {
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
-        self.lanes.close();
-        Box::pin(std::future::ready(()))
+        Box::pin(async {
+            self.recovery.finish().await;
+            let _ = tokio::time::timeout(Lanes::AT_THE_END, self.lanes.idle()).await;
+            self.lanes.close();
+        })
     }
 }
 

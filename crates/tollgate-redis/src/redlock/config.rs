@@ -9,7 +9,7 @@ use crate::config::{RedisConfig, Servers, TlsFiles};
 use crate::endpoint::Endpoint;
 
 /// Which Redises, and which part of them.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct RedlockConfig {
     /// One for each node: `redis://USER:PASSWORD@HOST:PORT/DB`, or `rediss://…` encrypted.
     pub nodes: Vec<String>,
@@ -19,6 +19,13 @@ pub struct RedlockConfig {
     pub prefix: String,
     /// The longest ttl that any client of these nodes uses. A node that restarted does not vote for so long.
     pub max_ttl: Duration,
+}
+
+impl std::fmt::Debug for RedlockConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Its URLs have passwords in them.
+        f.debug_struct("RedlockConfig").field("nodes", &self.nodes.len()).finish_non_exhaustive()
+    }
 }
 
 impl RedlockConfig {

@@ -21,7 +21,7 @@ use crate::redlock::quorum::majority;
 use crate::redlock::trouble::Trouble;
 
 /// A call that has a majority waits no longer than this for the others to be connected.
-const GRACE: Duration = Duration::from_millis(50);
+const GRACE: Duration = Duration::from_millis(250);
 /// The pauses between two looks at a node that is set aside.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -40,7 +40,34 @@ pub(crate) struct Lanes {
     closed: AtomicBool,
     /// A connection was opened to a node that does not vote.
     met_non_voter: AtomicBool,
+    /// What is still to be told to nodes though nobody waits for it.
+    errands: tokio::sync::watch::Sender<usize>,
     this: Weak<Self>,
+}
+
+/// Something under way that nobody waits for. It is over when this is dropped, whatever became of it.
+struct Errand<F> {
+    lanes: Arc<Lanes>,
+    work: Option<F>,
+}
+
+impl<F: Future<Output = ()>> Errand<F> {
+    fn new(lanes: Arc<Lanes>, work: F) -> Self {
+        lanes.errands.send_modify(|errands| *errands += 1);
+        Self { lanes, work: Some(work) }
+    }
+
+    async fn run(mut self) {
+        if let Some(work) = self.work.take() {
+            work.await;
+        }
+    }
+}
+
+impl<F> Drop for Errand<F> {
+    fn drop(&mut self) {
+        self.lanes.errands.send_modify(|errands| *errands -= 1);
+    }
 }
 
 /// One runtime's connections.
@@ -67,8 +94,24 @@ impl Lanes {
             by_runtime: Mutex::default(),
             closed: AtomicBool::new(false),
             met_non_voter: AtomicBool::new(false),
+            errands: tokio::sync::watch::Sender::new(0),
             this: this.clone(),
         })
+    }
+
+    /// How long a client that is being closed waits for its errands at most.
+    pub(crate) const AT_THE_END: Duration = Duration::from_secs(2);
+
+    /// Sees something to its end though nobody waits for it, but whoever closes this client.
+    pub(crate) fn run_errand(self: &Arc<Self>, errand: impl Future<Output = ()> + Send + 'static) {
+        let errand = Errand::new(self.clone(), errand);
+        tokio::spawn(errand.run());
+    }
+
+    /// Waits until there are no errands any more.
+    pub(crate) async fn idle(&self) {
+        // The sender is ours, so it is there.
+        let _ = self.errands.subscribe().wait_for(|errands| *errands == 0).await;
     }
 
     pub(crate) fn majority(&self) -> usize {
@@ -235,10 +278,15 @@ impl Lanes {
         // A round may be dropped where there is no runtime any more.
         let Ok(runtime) = Handle::try_current() else { return };
         runtime.spawn(async move {
-            if let Err(trouble) = link.answers().await
-                && let Some(lanes) = this.upgrade()
-            {
-                lanes.give_up_on(node, &link, trouble);
+            let answered = link.answers().await;
+            let Some(lanes) = this.upgrade() else { return };
+            match answered {
+                Ok(true) => {}
+                // It has forgotten everything without anybody hearing: others always answer first.
+                Ok(false) => lanes.met_non_voter.store(true, Ordering::Release),
+                Err(trouble) if link.is_open() => lanes.give_up_on(node, &link, trouble),
+                // The connection was cut, which says nothing of the node: whoever needs it opens another.
+                Err(_) => {}
             }
         });
     }
@@ -335,7 +383,7 @@ async fn look_after(lanes: Weak<Lanes>, node: usize) {
             Err(trouble) => Err(trouble),
         };
         match answers {
-            Ok(()) => return lanes.nodes[node].bring_back(),
+            Ok(_) => return lanes.nodes[node].bring_back(),
             Err(trouble) => lanes.nodes[node].note(trouble),
         }
     }

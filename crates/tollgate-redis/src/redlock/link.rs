@@ -42,6 +42,8 @@ pub(crate) struct Link {
     /// Since when nobody has waited for an answer long enough to get one; 0 while answers come.
     unheard_since: AtomicU64,
     checked: AtomicBool,
+    /// When it was last asked whether the node votes.
+    looked: AtomicU64,
 }
 
 impl Link {
@@ -78,6 +80,7 @@ impl Link {
             tap,
             unheard_since: AtomicU64::new(0),
             checked: AtomicBool::new(false),
+            looked: AtomicU64::new(0),
         };
         Ok((link, member))
     }
@@ -178,14 +181,24 @@ impl Link {
         sent.since(Moment::from_nanos(since)) > PATIENCE && !self.checked.swap(true, Ordering::AcqRel)
     }
 
-    /// Whether the node answers within the patience.
-    pub(crate) async fn answers(&self) -> Result<(), Trouble> {
-        let mut ping = Cmd::new();
-        ping.arg("PING");
-        self.query::<Value>(ping).await?;
+    /// Whether it is time to ask again whether the node votes: once in a while.
+    pub(crate) fn is_due_for_a_look(&self, now: Moment) -> bool {
+        let last = self.looked.load(Ordering::Relaxed);
+        let due = now.since(Moment::from_nanos(last)) > PATIENCE;
+        due && self
+            .looked
+            .compare_exchange(last, now.as_nanos(), Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// Whether the node votes, if it answers within the patience.
+    pub(crate) async fn answers(&self) -> Result<bool, Trouble> {
+        let mut look = Cmd::new();
+        look.arg("EXISTS").arg(&self.member);
+        let votes = self.query::<u64>(look).await?;
         self.heard();
         self.checked.store(false, Ordering::Release);
-        Ok(())
+        Ok(votes == 1)
     }
 }
 

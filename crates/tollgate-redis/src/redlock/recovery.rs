@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use tollgate_core::{ErrorKind, Keeper};
 
 use crate::redlock::lanes::Lanes;
-use crate::redlock::link::Link;
 use crate::redlock::trouble::Trouble;
 use crate::redlock::voter::{self, Standing};
 
@@ -20,6 +19,8 @@ const SPARE: Duration = Duration::from_secs(1);
 /// How long it is waited between two looks, at least and at most.
 const SOON: Duration = Duration::from_millis(100);
 const LATER: Duration = Duration::from_secs(1);
+/// How long a client that is being closed takes for it at most.
+const AT_THE_END: Duration = Duration::from_secs(2);
 
 /// How long a node that may have forgotten something does not vote.
 pub(crate) fn wait(max_ttl: Duration) -> Duration {
@@ -34,6 +35,8 @@ pub(crate) struct Recovery {
 
 struct State {
     running: AtomicBool,
+    /// Held by whoever does a step.
+    stepping: tokio::sync::Mutex<()>,
     /// When each node can vote again, as far as is known.
     due: Mutex<Vec<Option<Instant>>>,
 }
@@ -47,22 +50,37 @@ impl State {
 impl Recovery {
     pub(crate) fn new(lanes: &Arc<Lanes>) -> Self {
         let due = Mutex::new(vec![None; lanes.nodes.len()]);
-        let state = Arc::new(State { running: AtomicBool::new(false), due });
+        let state =
+            Arc::new(State { running: AtomicBool::new(false), stepping: tokio::sync::Mutex::default(), due });
         Self { state, lanes: Arc::downgrade(lanes) }
     }
 
-    /// A node said over `link` that it does not vote.
-    pub(crate) fn meets(&self, node: usize, link: &Link) {
+    /// A node said that it does not vote.
+    pub(crate) fn meets(&self, node: usize) {
         let Some(lanes) = self.lanes.upgrade() else { return };
         let known = self.state.due()[node].map(|due| due.saturating_duration_since(Instant::now()));
-        let left = known.unwrap_or_else(|| wait(lanes.max_ttl()).saturating_sub(link.uptime()));
-        let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
+        // Before somebody has looked it is only known how long it is at most: it may have forgotten just now.
+        let left = known.unwrap_or_else(|| wait(lanes.max_ttl()));
+        let when = match left.as_secs() + u64::from(left.subsec_nanos() > 0) {
+            0 => "votes again in a moment".to_owned(),
+            seconds => format!("does not vote for another {seconds} s"),
+        };
         let message = format!(
-            "it is new or was restarted, and does not vote for another {seconds} s; if these nodes were never used \
-             before, run `tollgate redlock-init URL`"
+            "it is new or was restarted, and {when}; if these nodes were never used before, run `tollgate redlock-init \
+             URL`"
         );
         lanes.nodes[node].note(Trouble::new(ErrorKind::Unavailable, message));
         self.start();
+    }
+
+    /// Does what is due before this process may end: clients that live for a moment must not leave it all to others.
+    pub(crate) async fn finish(&self) {
+        if !self.state.running.load(Ordering::Acquire) {
+            return;
+        }
+        if let Some(lanes) = self.lanes.upgrade() {
+            let _ = tokio::time::timeout(AT_THE_END, step(&lanes, &self.state)).await;
+        }
     }
 
     /// Makes voters, in the background, of all nodes that are none.
@@ -100,6 +118,7 @@ impl Drop for Ends {
 
 /// Does what can be done now. Answers when to come back, or `None` if there is nothing to do.
 async fn step(lanes: &Arc<Lanes>, state: &State) -> Option<Duration> {
+    let _alone = state.stepping.lock().await;
     let standings = voter::survey(lanes).await;
     let mut longest = Duration::ZERO;
     let mut ready = Vec::new();

@@ -88,7 +88,8 @@ impl RedlockBackend {
             // Nobody waits for those who have not answered. What they are told arrives behind what they were asked.
             if let (None | Some(Vote::None { unknown: true }), Some(link)) = (ballot.vote(node), link) {
                 let (link, request) = (link.clone(), request.to(link));
-                tokio::spawn(async move { link.query::<Value>(request).await.map(drop) });
+                // An orphan would end with its ttl.
+                self.lanes.run_errand(async move { drop(link.query::<Value>(request).await) });
             }
         }
         let ours = |node: usize| matches!(ballot.vote(node), Some(Vote::Ok { .. }));
@@ -99,8 +100,13 @@ impl RedlockBackend {
 
     /// After an attempt that came to nothing: gives back everywhere.
     pub(super) async fn give_back_all(&self, claim: &Claim, links: &Links) {
+        self.give_back_from(claim, links, |_| true).await;
+    }
+
+    /// The same on those nodes alone that are `meant`.
+    pub(super) async fn give_back_from(&self, claim: &Claim, links: &Links, meant: impl Fn(usize) -> bool) {
         let request = self.release_request(&claim.name, &claim.owner.to_hex());
-        let mut round = Round::new(&self.lanes, links, self.clock.now(), &request, |_| true);
+        let mut round = Round::new(&self.lanes, links, self.clock.now(), &request, meant);
         let _: Option<()> = round.until(|_, _| None).await;
     }
 

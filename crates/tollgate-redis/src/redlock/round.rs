@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use redis::{Pipeline, Value};
 use tollgate_core::Moment;
@@ -11,6 +12,9 @@ use crate::redlock::lanes::{Lanes, Links};
 use crate::redlock::link::{Link, PATIENCE, silent};
 use crate::redlock::script::Question;
 use crate::redlock::trouble::Trouble;
+
+/// How long answers that are already here may take to be read.
+const GRACE: Duration = Duration::from_millis(100);
 
 /// What became of the question to one node.
 pub(crate) enum Reply {
@@ -130,9 +134,7 @@ impl Round {
             return seen;
         }
         // After a stop of this process the answers and the end of the patience are there together.
-        for _ in 0..8 {
-            tokio::task::yield_now().await;
-        }
+        tokio::time::sleep(GRACE).await;
         let last = std::future::poll_fn(|context| Poll::Ready(self.poll(context, &mut take)));
         if let Poll::Ready(seen) = last.await {
             return seen;
@@ -151,7 +153,24 @@ impl Round {
     /// Goes on in the background until everybody has answered, or was waited for long enough.
     pub(crate) fn see_to_its_end(mut self) {
         if self.is_under_way() {
-            tokio::spawn(async move { self.until(|_, _| None::<()>).await });
+            let lanes = self.lanes.clone();
+            let (links, sent) = (self.links.clone(), self.sent);
+            lanes.clone().run_errand(async move {
+                let mut late = Vec::new();
+                let note = |node, reply: Reply| {
+                    if matches!(reply, Reply::Said(_)) {
+                        late.push(node);
+                    }
+                    None::<()>
+                };
+                let _: Option<()> = self.until(note).await;
+                // Whoever always answers last is never heard when it says that it has forgotten everything.
+                for node in late {
+                    if let Some(link) = links[node].as_ref().filter(|link| link.is_due_for_a_look(sent)) {
+                        lanes.check(node, link.clone());
+                    }
+                }
+            });
         }
     }
 

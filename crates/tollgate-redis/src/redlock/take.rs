@@ -44,14 +44,19 @@ impl RedlockBackend {
         let request = Request::new(self, claim, sent)?;
         let mut under_way = UnderWay::new(self, claim.owner, &links);
         let mut ballot = Ballot::new(links.len());
+        // Where it may have been taken by this request: everywhere but where somebody says that it was not.
+        let mut taken = vec![true; links.len()];
         let taking = Taking::new(&request, token, !self.remembered.has(&request.keys[0], sent));
         let mut round = Round::of_several(&self.lanes, &links, sent, |link| taking.to(link));
         let verdict = round
             .until(|node, reply| {
+                taken[node] = may_have_taken(&reply);
                 ballot.cast(node, self.plain_vote(node, &links, &reply, token, sent));
-                ballot.verdict()
+                // A grant needs no more; what fails is given back where it was taken, so everybody is heard.
+                ballot.verdict().filter(|verdict| matches!(verdict, Verdict::Granted { .. }))
             })
-            .await;
+            .await
+            .or_else(|| ballot.verdict());
         drop(round);
         self.remembered.note(&request.keys[0], sent);
         match verdict {
@@ -63,7 +68,7 @@ impl RedlockBackend {
                     Ended::Overtaken(_) => None,
                 });
             }
-            _ => self.give_back_all(claim, &links).await,
+            _ => self.give_back_from(claim, &links, |node| taken[node]).await,
         }
         if let Some(Verdict::TooFew { unknown }) = verdict {
             return Err(self.too_few(&ballot, unknown));
@@ -105,6 +110,16 @@ impl RedlockBackend {
             (Value::Okay, Value::Int(1)) => Vote::Ok { token, since: sent },
             _ => Vote::Busy { free_in: None },
         }
+    }
+}
+
+/// Whether a node may have the lock because of this request.
+fn may_have_taken(reply: &Reply) -> bool {
+    match reply {
+        Reply::Said(Value::Array(answers)) => answers.first() != Some(&Value::Nil),
+        Reply::Said(_) => true,
+        Reply::Failed(trouble) => trouble.is_unknown(),
+        Reply::NotAsked => false,
     }
 }
 

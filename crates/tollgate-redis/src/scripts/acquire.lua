@@ -19,7 +19,11 @@ if not r then
     return granted(before)
   end
   if redis.call('EXISTS', QUEUE) == 0 and fits(mine.kind) then
-    return granted(admit(mine, ttl))
+    admit(mine, ttl)
+    if mine.kind ~= 'x' then
+      mark_many()
+    end
+    return granted(mine)
   end
   r, foreign = inside_alone()
 end

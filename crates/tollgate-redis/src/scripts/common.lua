@@ -69,20 +69,25 @@ local function inside_alone()
   return r, r == nil
 end
 
--- Shared and permit holders that are alive: how many, and of which kind. Clears the others away.
+-- Shared and permit holders that are alive: how many, and of which kind. Clears the others away. Read once: there may be
+-- thousands.
+local inside
 local function crowd()
-  local found = { count = 0, last = 0 }
+  if inside then
+    return inside
+  end
+  inside = { count = 0, last = 0 }
   local records = redis.call('HGETALL', HOLDERS)
   for i = 1, #records, 2 do
     local r = unpack_record(records[i + 1])
     if r and r.ends > now then
-      found.count, found.kind = found.count + 1, r.kind
-      found.last = math.max(found.last, r.ends)
+      inside.count, inside.kind = inside.count + 1, r.kind
+      inside.last = math.max(inside.last, r.ends)
     else
       redis.call('HDEL', HOLDERS, records[i])
     end
   end
-  return found
+  return inside
 end
 
 -- Whether a claim may join those who are in.
@@ -91,15 +96,15 @@ local function fits(kind)
   if r or foreign then
     return false
   end
-  local inside = crowd()
-  if inside.count == 0 then
+  local others = crowd()
+  if others.count == 0 then
     return true
   end
-  if kind ~= inside.kind then
+  if kind ~= others.kind then
     return false
   end
   local limit = tonumber(string.match(kind, '^p(%d+)$'))
-  return kind == 's' or (limit ~= nil and inside.count < limit)
+  return kind == 's' or (limit ~= nil and others.count < limit)
 end
 
 -- Writes the lock's own key, for `life` milliseconds and as long as the queue lives.
@@ -109,16 +114,16 @@ end
 
 -- The lock's own key says MANY for as long as the last of them.
 local function mark_many()
-  local inside = crowd()
-  if inside.count == 0 then
+  local others = crowd()
+  if others.count == 0 then
     redis.call('DEL', LOCK, HOLDERS)
   else
-    write_lock(MANY, inside.last - now, redis.call('PTTL', QUEUE))
-    redis.call('PEXPIREAT', HOLDERS, number(inside.last))
+    write_lock(MANY, others.last - now, redis.call('PTTL', QUEUE))
+    redis.call('PEXPIREAT', HOLDERS, number(others.last))
   end
 end
 
--- Writes down that r is in for `life` milliseconds from now.
+-- Writes down that r is in for `life` milliseconds from now. Who is not exclusive is to be marked, too, by `mark_many`.
 local function write_holder(r, life)
   if r.kind == 'x' then
     local queue_life = redis.call('PTTL', QUEUE)
@@ -127,8 +132,9 @@ local function write_holder(r, life)
     write_lock(pack(r), life, queue_life)
   else
     r.mark, r.ends = ' ', now + life
-    redis.call('HSET', HOLDERS, r.owner, pack(r))
-    mark_many()
+    local others = crowd()
+    others.count = others.count + redis.call('HSET', HOLDERS, r.owner, pack(r))
+    others.kind, others.last = r.kind, math.max(others.last, r.ends)
   end
 end
 
@@ -168,11 +174,15 @@ end
 
 -- Hands the lock to those whose turn it is.
 local function advance()
-  local r = first_waiter()
+  local r, many = first_waiter(), false
   while r and fits(r.kind) do
     hand_to(r)
+    many = many or r.kind ~= 'x'
     -- Nobody gets in beside an exclusive holder.
     r = r.kind ~= 'x' and first_waiter()
+  end
+  if many then
+    mark_many()
   end
 end
 
@@ -205,6 +215,8 @@ local function expel(r)
     redis.call('DEL', LOCK)
   else
     redis.call('HDEL', HOLDERS, r.owner)
+    -- Whoever lasts longest may be another now.
+    inside = nil
     mark_many()
   end
   advance()

@@ -10,4 +10,7 @@ if ARGV[3] then
   r.rest = string.match(r.rest, '^(%S+ %S+ )') .. ARGV[3]
 end
 write_holder(r, tonumber(ARGV[2]))
+if r.kind ~= 'x' then
+  mark_many()
+end
 return 1

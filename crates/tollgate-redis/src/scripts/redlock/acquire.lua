@@ -1,7 +1,7 @@
 -- Takes the lock on this node, with a token of this node's own. The layout is explained in redlock/mod.rs.
 --
 -- KEYS: 1 lock, 2 fence, 3 member. ARGV: 1 owner, 2 hint, 3 ttl in ms, 4 " <sent> <details>"
--- Answers "<token>", "O<token> <sent>" if the owner had it already, "B<pttl>" or "R".
+-- Answers "<token>", "O<token> <sent>" if the owner had it already, "U" if it took it without a script, "B<pttl>" or "R".
 
 local call, owner, token = redis.call, ARGV[1], ARGV[2]
 local g = call('GET', KEYS[3])
@@ -14,9 +14,7 @@ if value then
     -- Asked again: what was said the first time, and from when its life counts. Not of a lock that was taken without a
     -- script: its token may have been refused.
     local given, sent = string.match(value, '^%x+ (%d+) (%d+)')
-    if given then
-      return 'O' .. given .. ' ' .. sent
-    end
+    return given and 'O' .. given .. ' ' .. sent or 'U'
   end
   return 'B' .. call('PTTL', KEYS[1])
 end

@@ -15,4 +15,6 @@ if run and run ~= ARGV[2] then
 end
 redis.call('SET', KEYS[1], ARGV[2] .. ' ' .. g .. ' ' .. ARGV[4])
 redis.call('SET', KEYS[3], g)
+-- Whatever it forgets from now on, it forgets anew.
+redis.call('DEL', 'tollgate:empty')
 return '1'
