@@ -46,7 +46,7 @@ pub(crate) async fn take(locks: &Locks, wanted: &Wanted<'_>, signals: &mut Signa
                     Err(error) => {
                         // What was half taken is given back in the background.
                         close(locks).await;
-                        return Err(error.into());
+                        return Err(error);
                     }
                 },
                 signal = signals.next() => break Exit::of_signal(signal),
