@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! <prefix><name>             the lock itself: a string with a ttl, which other clients respect
-//! {<prefix><name>}:fence     the last token
+//! {<prefix><name>}:fence     the last token: a sorted set with one member
 //! {<prefix><name>}:queue     who waits, in order
 //! {<prefix><name>}:waiters   what is known of them
 //! {<prefix><name>}:holders   shared and permit holders
 //! ```
 //!
-//! Every change is one script (`scripts/`), so one round trip and one atomic step; `scripts/common.lua` has the
-//! layout and the rule. A release hands the lock straight to the next waiter that is alive and tells it over its
+//! A lock that nobody wants is taken by plain commands in one packet (`acquire.rs`); every other change is one script
+//! (`scripts/`), so one round trip and one atomic step. `scripts/common.lua` has the layout and the rule. A release hands the lock straight to the next waiter that is alive and tells it over its
 //! client's channel. That message is a hint: whoever asks again, and waiters do, is answered the same.
 //!
 //! Read `links.rs` for connections (one for each runtime, because a driver on a blocked executor renews nothing),
