@@ -9,12 +9,14 @@
 //! ```
 //!
 //! A lock that nobody wants is taken by plain commands in one packet (`acquire.rs`); every other change is one script
-//! (`scripts/`), so one round trip and one atomic step. `scripts/common.lua` has the layout and the rule. A release hands the lock straight to the next waiter that is alive and tells it over its
-//! client's channel. That message is a hint: whoever asks again, and waiters do, is answered the same.
+//! (`scripts/`), so one round trip and one atomic step. `scripts/common.lua` has the layout and the rule. A release hands
+//! the lock straight to the next waiter that is alive and tells it over its client's channel. That message is a hint:
+//! whoever asks again, and waiters do, is answered the same.
 //!
 //! Read `links.rs` for connections (one for each runtime, because a driver on a blocked executor renews nothing),
-//! `acquire.rs` for how a lock is taken, `inbox.rs` for hand-overs, and `backend.rs` for what each call means. `fence/` is for data in Redis that must
-//! refuse stale tokens; it knows nothing of locks. `doctor/` looks at servers and says what to change.
+//! `acquire.rs` for how a lock is taken, `inbox.rs` for hand-overs, and `backend.rs` for what each call means. `redlock/`
+//! is a backend of its own. `fence/` is for data in Redis that must refuse stale tokens; it knows nothing of locks.
+//! `doctor/` looks at servers and says what to change.
 
 mod acquire;
 mod backend;
