@@ -14,6 +14,9 @@ use crate::pulse::Pulse;
 /// From how many requests under way it pays to wait for the others that are about to be made.
 const MANY: usize = 4;
 
+/// How much is read at first before those who waited for it have their turn.
+const FIRST_SLICE: usize = 64;
+
 /// What carries the bytes.
 pub(crate) enum Carrier {
     Plain(TcpStream),
@@ -22,21 +25,49 @@ pub(crate) enum Carrier {
 
 /// A stream that lets others that are ready to write have their turn before it writes: one packet then carries
 /// the requests of many tasks, which spares both sides most of their system calls.
+///
+/// It does not read all that is there, either: if all tasks were answered at once, all would ask at once, and
+/// either the server would work or the client, never both. Answers are read in slices, and what is asked after one slice
+/// is on its way while the next is read.
 pub(crate) struct Stream {
     carrier: Carrier,
     pulse: Arc<Pulse>,
     /// The others have had their turn.
     waited: bool,
+    /// How much is read before the others have their turn. It grows, so that what is large is not cut to pieces.
+    slice: usize,
+    /// A slice was read, and the others have not had their turn since.
+    sliced: bool,
 }
 
 impl Stream {
     pub(crate) fn new(carrier: Carrier, pulse: Arc<Pulse>) -> Self {
-        Self { carrier, pulse, waited: false }
+        Self { carrier, pulse, waited: false, slice: FIRST_SLICE, sliced: false }
+    }
+
+    fn is_busy(&self) -> bool {
+        self.pulse.unanswered() >= MANY
+    }
+
+    /// Notes how much was read of what could have been.
+    fn has_read(&mut self, bytes: usize, most: usize) {
+        if bytes > 0 {
+            self.pulse.came();
+        }
+        self.sliced = bytes == most;
+        self.slice = if self.sliced { self.slice * 2 } else { FIRST_SLICE };
+    }
+
+    /// A server that takes nothing more may wait for its answers to be read.
+    fn never_waits_to_read<T>(&mut self, written: &Poll<T>) {
+        if written.is_pending() {
+            self.sliced = false;
+        }
     }
 
     /// Pending once for each batch, if there may be others.
     fn let_others_first(&mut self, context: &Context<'_>) -> Poll<()> {
-        if self.waited || self.pulse.unanswered() < MANY {
+        if self.waited || !self.is_busy() {
             return Poll::Ready(());
         }
         self.waited = true;
@@ -61,12 +92,23 @@ impl AsyncRead for Stream {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let read = ready!(on_carrier!(self, poll_read, context, buffer));
-        if buffer.filled().len() > before {
-            self.pulse.came();
+        if !self.is_busy() {
+            let before = buffer.filled().len();
+            ready!(on_carrier!(self, poll_read, context, buffer))?;
+            self.has_read(buffer.filled().len() - before, usize::MAX);
+            return Poll::Ready(Ok(()));
         }
-        Poll::Ready(read)
+        if self.sliced {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let most = self.slice.min(buffer.remaining());
+        let mut slice = ReadBuf::new(buffer.initialize_unfilled_to(most));
+        ready!(on_carrier!(self, poll_read, context, &mut slice))?;
+        let bytes = slice.filled().len();
+        buffer.advance(bytes);
+        self.has_read(bytes, most);
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -77,7 +119,9 @@ impl AsyncWrite for Stream {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         ready!(self.let_others_first(context));
-        on_carrier!(self, poll_write, context, bytes)
+        let written = on_carrier!(self, poll_write, context, bytes);
+        self.never_waits_to_read(&written);
+        written
     }
 
     fn poll_write_vectored(
@@ -86,7 +130,9 @@ impl AsyncWrite for Stream {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         ready!(self.let_others_first(context));
-        on_carrier!(self, poll_write_vectored, context, slices)
+        let written = on_carrier!(self, poll_write_vectored, context, slices);
+        self.never_waits_to_read(&written);
+        written
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -97,7 +143,7 @@ impl AsyncWrite for Stream {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.waited = false;
+        self.waited = std::mem::take(&mut self.sliced);
         on_carrier!(self, poll_flush, context)
     }
 
