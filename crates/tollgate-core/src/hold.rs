@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tollgate_types::{Mode, Moment};
 
 use crate::backend::{Backend, LossCause, Note};
@@ -13,6 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::fence::Fence;
 use crate::grant::{Deadline, Grant};
 use crate::states::States;
+use crate::told::Told;
 
 /// Whether a guard may be relied on.
 ///
@@ -72,7 +73,7 @@ pub(crate) struct Hold {
     /// When progress was last reported.
     progress: AtomicU64,
     /// The last word on the state. `Lost` is written once and stays.
-    told: watch::Sender<GuardState>,
+    told: Told,
     /// Wakes the keeper's task: something changed.
     pub(crate) nudge: Notify,
 }
@@ -90,7 +91,7 @@ impl Hold {
             since: now,
             hold_end: limits.max_hold.map_or(Moment::MAX, |most| now + most),
             progress: AtomicU64::new(now.as_nanos()),
-            told: watch::Sender::new(GuardState::Held),
+            told: Told::new(GuardState::Held),
             nudge: Notify::new(),
             backend,
             clock,
@@ -104,7 +105,7 @@ impl Hold {
 
     /// The state now. Reads the clock: no timer is trusted, and none needs to have fired.
     pub(crate) fn state(&self) -> GuardState {
-        let told = *self.told.borrow();
+        let told = self.told.get();
         if matches!(told, GuardState::Lost { .. }) {
             return told;
         }
@@ -112,7 +113,7 @@ impl Hold {
         let (deadline, cause) = self.deadline();
         if now >= deadline {
             self.lose(cause);
-            return *self.told.borrow();
+            return self.told.get();
         }
         if now >= self.late() { GuardState::Jeopardy } else { told }
     }
@@ -175,13 +176,7 @@ impl Hold {
     /// The engine answered a renewal. Never revives what is lost.
     pub(crate) fn renewed(&self, deadline: Deadline) {
         self.believe_until(deadline);
-        self.told.send_if_modified(|told| {
-            let recovered = *told == GuardState::Jeopardy;
-            if recovered {
-                *told = GuardState::Held;
-            }
-            recovered
-        });
+        self.told.change(|told| (told == GuardState::Jeopardy).then_some(GuardState::Held));
     }
 
     /// The latest deadline counts: with one ttl, what the engine holds never gets shorter by a renewal.
@@ -197,23 +192,13 @@ impl Hold {
     /// A renewal failed, or was not answered in time.
     pub(crate) fn renewal_failed(&self) {
         self.backend.note(&Note::RenewalFailed(&self.grant));
-        self.told.send_if_modified(|told| {
-            let was_held = *told == GuardState::Held;
-            if was_held {
-                *told = GuardState::Jeopardy;
-            }
-            was_held
-        });
+        self.told.change(|told| (told == GuardState::Held).then_some(GuardState::Jeopardy));
     }
 
     /// It is over. The first cause stays; answers whether this was the first.
     pub(crate) fn lose(&self, cause: LossCause) -> bool {
-        let first = self.told.send_if_modified(|told| {
-            let first = !matches!(told, GuardState::Lost { .. });
-            if first {
-                *told = GuardState::Lost { cause };
-            }
-            first
+        let first = self.told.change(|told| {
+            (!matches!(told, GuardState::Lost { .. })).then_some(GuardState::Lost { cause })
         });
         if first {
             let held = self.clock.now().since(self.since);
@@ -232,7 +217,7 @@ impl Hold {
     }
 
     pub(crate) fn watch(&self) -> States {
-        States::new(self.told.subscribe())
+        self.told.listen()
     }
 
     /// Renews now, for as long as the lock has a ttl, and notes the outcome.

@@ -31,6 +31,7 @@ mod set;
 mod settle;
 mod state;
 mod states;
+mod told;
 pub mod wait;
 
 pub use backend::{

@@ -234,18 +234,17 @@ impl LockRequest {
     /// # }
     /// ```
     pub async fn acquire(self) -> Result<Guard> {
-        let (name, wait) = (self.name.clone(), self.wait);
-        match self.take(wait).await? {
+        match self.take(self.wait).await? {
             Some(guard) => Ok(guard),
             None => Err(Error::new(
                 ErrorKind::Timeout,
                 format!(
                     "it is still busy after {:?}; wait longer, or look who holds it",
-                    wait.unwrap_or_default()
+                    self.wait.unwrap_or_default()
                 ),
             )
             .during("acquire")
-            .on(&LockName::new(name)?)),
+            .on(&LockName::new(&self.name)?)),
         }
     }
 
@@ -296,12 +295,12 @@ impl LockRequest {
     }
 
     /// From the request to a guard; `None` if the lock is busy for longer than `most`.
-    async fn take(self, most: Option<Duration>) -> Result<Option<Guard>> {
+    async fn take(&self, most: Option<Duration>) -> Result<Option<Guard>> {
         let claim = self.claim().map_err(|error| error.during("acquire"))?;
         let name = claim.name.clone();
         let named = |error: Error| error.during("acquire").on(&name);
         let started = self.client.clock.now();
-        let backend = self.client.backend.clone();
+        let backend = &self.client.backend;
         let pending = Pending::new(&self.client, claim);
         let closed = self.client.closing();
         let grant = match most {

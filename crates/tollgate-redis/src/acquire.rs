@@ -1,5 +1,6 @@
 //! Taking a lock: with plain commands where nobody else wants it, with a script and a place in the queue where somebody does.
 
+use std::io::Write;
 use std::time::Duration;
 
 use redis::{Cmd, Pipeline, Value};
@@ -8,9 +9,9 @@ use tollgate_core::{Age, Claim, Error, ErrorKind, Grant, Mode, Moment, OwnerId, 
 use crate::backend::{EXPIRY_EVERY, RedisBackend, millis, note_age};
 use crate::error::{of_request, unexpected};
 use crate::inbox::{Expected, HandOver};
-use crate::keys::key_of;
+use crate::keys::{fence_of, key_of};
 use crate::link::Link;
-use crate::reply::{Acquired, Wait, written};
+use crate::reply::{Acquired, Wait, write_details};
 use crate::script;
 
 /// How often the first waiter looks whether its turn has come, if messages arrive here and if not.
@@ -43,7 +44,7 @@ impl RedisBackend {
     pub(crate) async fn ask(&self, claim: &Claim, wait: bool) -> Result<Acquired> {
         let key = key_of(&self.prefix, &claim.name);
         let sent = self.clock.now();
-        let rest = format!("{} {} {}", sent.as_nanos(), self.channel, written(&claim.details)?);
+        let rest = self.rest(claim, sent)?;
         let mut asking = Asking { backend: self, owner: claim.owner, over: None };
         let answer = self.ask_over(&mut asking, claim, &key, &rest, sent, wait).await;
         if !matches!(&answer, Err(error) if error.kind() == ErrorKind::Indeterminate) {
@@ -60,7 +61,7 @@ impl RedisBackend {
         asking: &mut Asking<'_>,
         claim: &Claim,
         key: &str,
-        rest: &str,
+        rest: &[u8],
         sent: Moment,
         wait: bool,
     ) -> Result<Acquired> {
@@ -70,6 +71,27 @@ impl RedisBackend {
         {
             return Ok(taken);
         }
+        Box::pin(self.queue_up(asking, claim, key, rest, wait)).await
+    }
+
+    /// What follows the ttl in a record: when it was sent, by whom, and what people see.
+    fn rest(&self, claim: &Claim, sent: Moment) -> Result<Vec<u8>> {
+        let mut rest = Vec::with_capacity(256);
+        // To write into memory does not fail.
+        let _ = write!(rest, "{} {} ", sent.as_nanos(), self.channel);
+        write_details(&mut rest, &claim.details)?;
+        Ok(rest)
+    }
+
+    /// Asks by the script: it finds out who is in, and keeps a place in the queue.
+    async fn queue_up(
+        &self,
+        asking: &mut Asking<'_>,
+        claim: &Claim,
+        key: &str,
+        rest: &[u8],
+        wait: bool,
+    ) -> Result<Acquired> {
         let limit;
         let kind = match claim.mode {
             Mode::Exclusive => "x",
@@ -94,7 +116,7 @@ impl RedisBackend {
         asking: &mut Asking<'_>,
         claim: &Claim,
         key: &str,
-        rest: &str,
+        rest: &[u8],
         sent: Moment,
     ) -> Result<Option<Acquired>> {
         let link = self.site.link(key).await?;
@@ -107,15 +129,7 @@ impl RedisBackend {
             (Some(Value::Okay), Some(Value::Int(1))) => {
                 Ok(Some(Acquired::Granted { token, sent, age: Age(token.get()) }))
             }
-            (Some(Value::Okay), _) => match self.redraw(asking, claim, key).await {
-                Ok(drawn) => Ok(Some(drawn)),
-                Err(error) => {
-                    // It is taken, and must not stay so for its ttl though nobody has it.
-                    let release = self.by_owner(&script::RELEASE, key, claim.owner);
-                    let _ = self.site.run(key, &release, |_| ()).await;
-                    Err(error)
-                }
-            },
+            (Some(Value::Okay), _) => Box::pin(self.redrawn(asking, claim, key)).await.map(Some),
             // Somebody has it, or it is on another server of the cluster: the script finds out.
             (Some(Value::Nil), _) => Ok(None),
             (Some(Value::ServerError(error)), _) if matches!(error.code(), "MOVED" | "ASK") => Ok(None),
@@ -125,10 +139,15 @@ impl RedisBackend {
     }
 
     /// Takes the lock if it is free, and raises the largest token.
-    fn taking(&self, claim: &Claim, key: &str, token: Token, rest: &str, sent: Moment) -> Pipeline {
+    fn taking(&self, claim: &Claim, key: &str, token: Token, rest: &[u8], sent: Moment) -> Pipeline {
         let ttl = millis(claim.ttl);
-        let record = format!("tg1 {} x {token} 0 {ttl} {rest}", claim.owner.to_hex());
-        let fence = format!("{{{key}}}:fence");
+        let mut record = Vec::with_capacity(96 + rest.len());
+        record.extend_from_slice(b"tg1 ");
+        record.extend_from_slice(&claim.owner.hex_digits());
+        // To write into memory does not fail.
+        let _ = write!(record, " x {token} 0 {ttl} ");
+        record.extend_from_slice(rest);
+        let fence = fence_of(key);
         let mut take = Cmd::with_capacity(6, key.len() + record.len() + 24);
         take.arg("SET").arg(key).arg(record).arg("NX").arg("PX").arg(ttl);
         let mut raise = Cmd::with_capacity(6, fence.len() + 32);
@@ -142,7 +161,16 @@ impl RedisBackend {
         commands
     }
 
-    /// Another token for a lock that is taken.
+    /// Another token for a lock that is taken, or it is given back: it must not stay so for its ttl though nobody has it.
+    async fn redrawn(&self, asking: &mut Asking<'_>, claim: &Claim, key: &str) -> Result<Acquired> {
+        let drawn = self.redraw(asking, claim, key).await;
+        if drawn.is_err() {
+            let release = self.by_owner(&script::RELEASE, key, claim.owner);
+            let _ = self.site.run(key, &release, |_| ()).await;
+        }
+        drawn
+    }
+
     async fn redraw(&self, asking: &mut Asking<'_>, claim: &Claim, key: &str) -> Result<Acquired> {
         let request = self.by_owner(&script::REDRAW, key, claim.owner);
         let answer = self.site.run(key, &request, |link| asking.over = Some(link.clone())).await?;

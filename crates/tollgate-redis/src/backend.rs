@@ -84,7 +84,7 @@ impl RedisBackend {
 
     /// A script that acts on what `owner` has or wants of a lock.
     pub(crate) fn by_owner(&self, script: &'static Script, key: &str, owner: OwnerId) -> Request {
-        Request::new(script, key).arg(owner.to_hex())
+        Request::new(script, key).arg(owner.hex_digits().as_slice())
     }
 
     pub(crate) fn grant(&self, claim: &Claim, token: Token, sent: Moment) -> Grant {

@@ -14,6 +14,15 @@ pub(crate) fn key_of(prefix: &str, name: &LockName) -> String {
     key
 }
 
+/// Where the largest token of the lock with the key `key` is.
+pub(crate) fn fence_of(key: &str) -> String {
+    let mut fence = String::with_capacity(key.len() + 8);
+    for part in ["{", key, "}:fence"] {
+        fence.push_str(part);
+    }
+    fence
+}
+
 /// Braces would choose a slot of their own, and the percent sign is what they are written with.
 fn encode(name: &str) -> String {
     name.replace('%', "%25").replace('{', "%7B").replace('}', "%7D")

@@ -76,7 +76,7 @@ impl Link {
     pub(crate) async fn run(&self, request: &Request) -> Result<Value, RedisError> {
         match self.command(request.by_hash()).await {
             Err(error) if error.kind() == Kind::Server(ServerErrorKind::NoScript) => {
-                self.command(&request.with_text()).await
+                Box::pin(async { self.command(&request.with_text()).await }).await
             }
             answer => answer,
         }

@@ -61,9 +61,14 @@ impl Links {
     /// This runtime's connection.
     pub(crate) async fn here(&self) -> Result<Link> {
         let runtime = Handle::current().id();
-        if let Some(link) = self.seated(runtime) {
-            return Ok(link);
+        match self.seated(runtime) {
+            Some(link) => Ok(link),
+            None => Box::pin(self.connected(runtime)).await,
         }
+    }
+
+    /// A connection of `runtime`, which is this one, that is opened by one of those who want it.
+    async fn connected(&self, runtime: Id) -> Result<Link> {
         let came = Instant::now();
         let opening = self.seats().entry(runtime).or_default().opening.clone();
         let _alone = opening.lock().await;

@@ -135,6 +135,14 @@ impl<'a> Record<'a> {
 }
 
 /// Details as they are stored.
-pub(crate) fn written(details: &Details) -> Result<String> {
-    serde_json::to_string(details).map_err(|error| Error::invalid("meta cannot be written").caused_by(error))
+pub(crate) fn written(details: &Details) -> Result<Vec<u8>> {
+    let mut text = Vec::with_capacity(128);
+    write_details(&mut text, details)?;
+    Ok(text)
+}
+
+/// The same at the end of something.
+pub(crate) fn write_details(text: &mut Vec<u8>, details: &Details) -> Result<()> {
+    serde_json::to_writer(text, details)
+        .map_err(|error| Error::invalid("meta cannot be written").caused_by(error))
 }

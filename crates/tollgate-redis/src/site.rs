@@ -60,7 +60,8 @@ impl Site {
     pub(crate) async fn link(&self, key: &str) -> Result<Link> {
         match self {
             Self::One(links) => links.here().await,
-            Self::Spread(cluster) => cluster.link(key).await,
+            // Boxed, here and below: most have one server, and what they wait on is small like that.
+            Self::Spread(cluster) => Box::pin(cluster.link(key)).await,
         }
     }
 
@@ -77,7 +78,7 @@ impl Site {
                 asked(&link);
                 link.run(request).await.map_err(|error| of_request(error, &link))
             }
-            Self::Spread(cluster) => cluster.run(key, request, asked).await,
+            Self::Spread(cluster) => Box::pin(cluster.run(key, request, asked)).await,
         }
     }
 

@@ -73,9 +73,18 @@ impl OwnerId {
 
     /// The 32 hexadecimal digits an engine stores. Do not print them.
     pub fn to_hex(self) -> String {
+        self.hex_digits().map(char::from).iter().collect()
+    }
+
+    /// The same, for those who write them somewhere at once.
+    pub fn hex_digits(self) -> [u8; 32] {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let digits = (0..32).rev().map(|place| DIGITS[(self.0 >> (4 * place)) as usize & 15]);
-        digits.map(char::from).collect()
+        let mut digits = [0; 32];
+        for (pair, byte) in digits.chunks_exact_mut(2).zip(self.0.to_be_bytes()) {
+            pair[0] = DIGITS[usize::from(byte >> 4)];
+            pair[1] = DIGITS[usize::from(byte & 15)];
+        }
+        digits
     }
 }
 

@@ -1,5 +1,6 @@
 //! Taking the lock: one round trip if the nodes' counters agree, two if they do not.
 
+use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,7 +14,7 @@ use crate::redlock::lanes::Links;
 use crate::redlock::quorum::{Ballot, Count, Outcome, Said, Verdict, Vote};
 use crate::redlock::round::{Reply, Round};
 use crate::redlock::script::{self, Question};
-use crate::reply::written;
+use crate::reply::write_details;
 
 /// How often an attempt starts over because a counter moved between its two round trips.
 const STARTS: usize = 3;
@@ -34,18 +35,17 @@ pub(super) struct Request {
     pub(super) ttl: u64,
     pub(super) sent: Moment,
     /// " SENT DETAILS", as they follow the token.
-    pub(super) rest: String,
+    pub(super) rest: Vec<u8>,
 }
 
 impl Request {
     pub(super) fn new(backend: &RedlockBackend, claim: &Claim, sent: Moment) -> Result<Self> {
-        Ok(Self {
-            keys: backend.keys(&claim.name),
-            owner: claim.owner.to_hex(),
-            ttl: millis(claim.ttl),
-            sent,
-            rest: format!(" {} {}", sent.as_nanos(), written(&claim.details)?),
-        })
+        let mut rest = Vec::with_capacity(160);
+        // To write into memory does not fail.
+        let _ = write!(rest, " {} ", sent.as_nanos());
+        write_details(&mut rest, &claim.details)?;
+        let (keys, owner) = (backend.keys(&claim.name), claim.owner.to_hex());
+        Ok(Self { keys, owner, ttl: millis(claim.ttl), sent, rest })
     }
 
     fn acquire(&self, hint: u64) -> Question {
@@ -58,7 +58,7 @@ impl Request {
 
     fn of(&self, script: &script::Lua, number: u64) -> Question {
         let [lock, fence] = &self.keys;
-        script.of_voter(&[lock, fence]).arg(&self.owner).arg(number).arg(self.ttl).arg(&self.rest)
+        script.of_voter(&[lock, fence]).arg(&self.owner).arg(number).arg(self.ttl).arg(self.rest.as_slice())
     }
 }
 

@@ -10,7 +10,7 @@ use tollgate_core::{
 };
 
 use crate::backend::{CONTENDED, EXPIRY_EVERY};
-use crate::keys::encode_prefix;
+use crate::keys::{fence_of, key_of};
 use crate::recent::Recent;
 use crate::redlock::capabilities::capabilities;
 use crate::redlock::config::RedlockConfig;
@@ -89,13 +89,8 @@ impl RedlockBackend {
 
     /// The lock's key, and its counter's.
     pub(super) fn keys(&self, name: &LockName) -> [String; 2] {
-        let name = name.as_str();
-        let lock = if name.contains(['%', '{', '}']) {
-            format!("{}{}", self.prefix, encode_prefix(name))
-        } else {
-            [&self.prefix, name].concat()
-        };
-        let fence = ["{", &lock, "}:fence"].concat();
+        let lock = key_of(&self.prefix, name);
+        let fence = fence_of(&lock);
         [lock, fence]
     }
 

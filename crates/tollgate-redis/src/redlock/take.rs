@@ -4,6 +4,7 @@
 //! whether this was larger than all before: it says so of a token once, so two grants cannot have the same. What comes of
 //! it is all or nothing; where a majority does not agree, it is given back, and the scripts of `acquire.rs` find out more.
 
+use std::io::Write;
 use std::sync::atomic::Ordering;
 
 use redis::{Cmd, Pipeline, Value};
@@ -134,7 +135,10 @@ impl Taking {
     fn new(request: &Request, token: Token, remember: bool) -> Self {
         let [lock, fence] = &request.keys;
         // The mark keeps scripts from taking it for a vote: whether the token was large enough, only this client knows.
-        let record = format!("{} ~{token}{}", request.owner, request.rest);
+        let mut record = Vec::with_capacity(64 + request.rest.len());
+        // To write into memory does not fail.
+        let _ = write!(record, "{} ~{token}", request.owner);
+        record.extend_from_slice(&request.rest);
         let mut take = Cmd::with_capacity(6, lock.len() + record.len() + 24);
         take.arg("SET").arg(lock).arg(record).arg("NX").arg("PX").arg(request.ttl);
         let mut raise = Cmd::with_capacity(6, fence.len() + 32);
