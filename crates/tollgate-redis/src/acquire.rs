@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::Duration;
 
-use redis::{Cmd, Pipeline, Value};
+use redis::{Cmd, Value};
 use tollgate_core::{Age, Claim, Error, ErrorKind, Grant, Mode, Moment, OwnerId, Result, Token};
 
 use crate::backend::{EXPIRY_EVERY, RedisBackend, millis, note_age};
@@ -124,7 +124,7 @@ impl RedisBackend {
         let Ok(token) = Token::new(link.clock().at(self.clock.now())) else { return Ok(None) };
         let commands = self.taking(claim, key, token, rest, sent);
         let mut answers =
-            link.commands(&commands).await.map_err(|error| of_request(error, &link))?.into_iter();
+            link.commands(commands).await.map_err(|error| of_request(error, &link))?.into_iter();
         match (answers.next(), answers.next()) {
             (Some(Value::Okay), Some(Value::Int(1))) => {
                 Ok(Some(Acquired::Granted { token, sent, age: Age(token.get()) }))
@@ -139,7 +139,7 @@ impl RedisBackend {
     }
 
     /// Takes the lock if it is free, and raises the largest token.
-    fn taking(&self, claim: &Claim, key: &str, token: Token, rest: &[u8], sent: Moment) -> Pipeline {
+    fn taking(&self, claim: &Claim, key: &str, token: Token, rest: &[u8], sent: Moment) -> Vec<Cmd> {
         let ttl = millis(claim.ttl);
         let mut record = Vec::with_capacity(96 + rest.len());
         record.extend_from_slice(b"tg1 ");
@@ -152,10 +152,12 @@ impl RedisBackend {
         take.arg("SET").arg(key).arg(record).arg("NX").arg("PX").arg(ttl);
         let mut raise = Cmd::with_capacity(6, fence.len() + 32);
         raise.arg("ZADD").arg(&fence).arg("XX").arg("GT").arg("CH").arg(token.get()).arg("f");
-        let mut commands = Pipeline::with_capacity(3);
-        commands.add_command(take).add_command(raise);
+        let mut commands = Vec::with_capacity(3);
+        commands.extend([take, raise]);
         if !self.remembered.has(key, sent) {
-            commands.cmd("EXPIRE").arg(&fence).arg(REMEMBERED);
+            let mut remember = Cmd::new();
+            remember.arg("EXPIRE").arg(&fence).arg(REMEMBERED);
+            commands.push(remember);
             self.remembered.note(key, sent);
         }
         commands

@@ -20,6 +20,7 @@
 
 mod acquire;
 mod backend;
+mod batch;
 mod capabilities;
 mod cluster;
 mod config;
@@ -42,6 +43,7 @@ mod server_clock;
 mod site;
 mod stream;
 mod tls;
+mod wire;
 
 pub use backend::RedisBackend;
 pub use config::{Login, RedisConfig, Servers, TlsFiles, decoded};

@@ -1,16 +1,16 @@
 //! One open connection.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, ErrorKind as Kind, Pipeline, RedisError, ServerErrorKind, Value};
+use redis::{Cmd, ErrorKind as Kind, RedisError, ServerErrorKind, Value};
 use tokio::task::AbortHandle;
 
 use crate::pulse::Pulse;
 use crate::script::Request;
 use crate::server_clock::ServerClock;
+use crate::wire::{Tap, Wire};
 
 /// After how long without anything coming back a connection is asked whether it lives.
 const SILENCE: Duration = Duration::from_secs(1);
@@ -25,10 +25,8 @@ pub(crate) struct Link(Arc<Open>);
 
 /// What is known of it.
 struct Open {
-    connection: MultiplexedConnection,
+    wire: Wire,
     identity: Identity,
-    pulse: Arc<Pulse>,
-    tap: Tap,
     watcher: AbortHandle,
 }
 
@@ -44,32 +42,12 @@ pub(crate) struct Identity {
     pub(crate) clock: ServerClock,
 }
 
-/// What closes a connection.
-#[derive(Clone)]
-pub(crate) struct Tap {
-    /// It is closed, from either side.
-    pub(crate) closed: Arc<AtomicBool>,
-    /// What reads and writes.
-    pub(crate) driver: AbortHandle,
-}
-
-impl Tap {
-    fn close(&self) {
-        self.closed.store(true, Ordering::Release);
-        self.driver.abort();
-    }
-}
-
 impl Link {
-    /// A connection of the current runtime, whose driver runs.
-    pub(crate) fn new(
-        connection: MultiplexedConnection,
-        identity: Identity,
-        pulse: Arc<Pulse>,
-        tap: Tap,
-    ) -> Self {
-        let watcher = tokio::spawn(watch_over(tap.clone(), pulse.clone(), connection.clone())).abort_handle();
-        Self(Arc::new(Open { connection, identity, pulse, tap, watcher }))
+    /// A connection of the current runtime.
+    pub(crate) fn new(wire: Wire, identity: Identity) -> Self {
+        let watched = watch_over(wire.tap().clone(), wire.pulse().clone(), wire.connection());
+        let watcher = tokio::spawn(watched).abort_handle();
+        Self(Arc::new(Open { wire, identity, watcher }))
     }
 
     /// Runs a script. Redis says if it does not know it, and has not run it then.
@@ -84,36 +62,30 @@ impl Link {
 
     /// The same on a server that has only begun to take the key over from another.
     pub(crate) async fn run_asking(&self, request: &Request) -> Result<Value, RedisError> {
-        let mut pipeline = Pipeline::new();
-        pipeline.cmd("ASKING").ignore().add_command(request.with_text());
-        let mut connection = self.0.connection.clone();
-        let _under_way = self.0.pulse.begin();
-        let mut answers: Vec<Value> = pipeline.query_async(&mut connection).await?;
-        Ok(answers.pop().unwrap_or_default())
+        let mut asking = Cmd::new();
+        asking.arg("ASKING");
+        let mut answers = self.commands(vec![asking, request.with_text()]).await?;
+        answers.pop().unwrap_or_default().extract_error()
     }
 
     /// Sends commands in one go, and waits for what each is answered: a value or an error of its own.
-    pub(crate) async fn commands(&self, commands: &Pipeline) -> Result<Vec<Value>, RedisError> {
-        let mut connection = self.0.connection.clone();
-        let _under_way = self.0.pulse.begin();
-        connection.send_packed_commands(commands, 0, commands.len()).await
+    pub(crate) async fn commands(&self, commands: Vec<Cmd>) -> Result<Vec<Value>, RedisError> {
+        self.0.wire.commands(commands).await
     }
 
     /// Sends one command and waits for its answer, as long as the connection lives.
     pub(crate) async fn command(&self, command: &Cmd) -> Result<Value, RedisError> {
-        let mut connection = self.0.connection.clone();
-        let _under_way = self.0.pulse.begin();
-        connection.send_packed_command(command).await?.extract_error()
+        self.0.wire.command(command).await
     }
 
     /// Whether nothing can be sent over it any more.
     pub(crate) fn is_closed(&self) -> bool {
-        self.0.tap.closed.load(Ordering::Acquire) || self.0.tap.driver.is_finished()
+        self.0.wire.is_closed()
     }
 
     /// Closes it for everybody.
     pub(crate) fn close(&self) {
-        self.0.tap.close();
+        self.0.wire.tap().close();
     }
 
     /// The server's clock, as far as it is known here.
@@ -138,7 +110,6 @@ impl Link {
 impl Drop for Open {
     fn drop(&mut self) {
         self.watcher.abort();
-        self.tap.close();
     }
 }
 

@@ -13,13 +13,12 @@ use redis::{AsyncConnectionConfig, Cmd, PushInfo, PushKind, Value};
 use tokio::runtime::{Handle, Id};
 use tollgate_core::{Clock, Error, ErrorKind, Result};
 
-use crate::endpoint::{Endpoint, Target};
+use crate::endpoint::Target;
 use crate::error::{of_connect, of_request, too_old};
 use crate::inbox::Inbox;
-use crate::link::{Identity, Link, Tap};
-use crate::pulse::Pulse;
+use crate::link::{Identity, Link};
 use crate::server_clock::ServerClock;
-use crate::stream::Stream;
+use crate::wire::Wire;
 
 /// How long it may take to connect.
 pub(crate) const TO_CONNECT: Duration = Duration::from_secs(5);
@@ -113,7 +112,8 @@ impl Links {
                 Ok(())
             });
         }
-        let (mut connection, pulse, tap) = dial(&endpoint, config.set_response_timeout(None), closed).await?;
+        let wire = Wire::open(&endpoint, config.set_response_timeout(None), closed).await?;
+        let mut connection = wire.connection();
         let run_id = introduced(&mut connection).await?;
         let mut who = redis::pipe();
         // The script does nothing: whoever may not run it could take locks and never give them back.
@@ -128,7 +128,7 @@ impl Links {
             let _: u64 = probe.query_async(&mut connection).await.map_err(of_connect)?;
         }
         let server = Arc::from(endpoint.address());
-        Ok(Link::new(connection, Identity { server, id, run_id, clock }, pulse, tap))
+        Ok(Link::new(wire, Identity { server, id, run_id, clock }))
     }
 
     /// Sends a plain command over this runtime's connection.
@@ -158,20 +158,6 @@ impl Links {
     fn seats(&self) -> MutexGuard<'_, HashMap<Id, Seat>> {
         self.by_runtime.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Opens a connection whose driver runs on the current runtime.
-pub(crate) async fn dial(
-    endpoint: &Endpoint,
-    config: AsyncConnectionConfig,
-    closed: Arc<AtomicBool>,
-) -> Result<(MultiplexedConnection, Arc<Pulse>, Tap)> {
-    let pulse = Arc::new(Pulse::default());
-    let stream = Stream::new(endpoint.connect().await?, pulse.clone());
-    let opened = MultiplexedConnection::new_with_config(endpoint.login(), stream, config).await;
-    let (connection, driver) = opened.map_err(|error| endpoint.of_greeting(error))?;
-    let driver = tokio::spawn(driver).abort_handle();
-    Ok((connection, pulse, Tap { closed, driver }))
 }
 
 /// What the server says of itself: its run id. Refuses one that is too old.

@@ -1,14 +1,13 @@
 //! Sentinels: who is the primary now.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use redis::{AsyncConnectionConfig, Cmd};
 use tollgate_core::{Error, ErrorKind, Result};
 
 use crate::endpoint::{Endpoint, Host, Speech};
 use crate::error::of_connect;
-use crate::links::dial;
+use crate::wire::Wire;
 
 /// Servers that watch over a primary and its replicas.
 pub(crate) struct Sentinel {
@@ -85,10 +84,9 @@ impl Sentinel {
 pub(crate) async fn once<T: redis::FromRedisValue>(endpoint: &Endpoint, question: &Cmd) -> Result<T> {
     let config = AsyncConnectionConfig::new();
     let asked = async {
-        let (mut connection, _, tap) = dial(endpoint, config, Arc::new(AtomicBool::new(false))).await?;
-        let answer = question.query_async(&mut connection).await.map_err(of_connect);
-        tap.driver.abort();
-        answer
+        let wire = Wire::open(endpoint, config, Arc::default()).await?;
+        let mut connection = wire.connection();
+        question.query_async(&mut connection).await.map_err(of_connect)
     };
     tokio::time::timeout(crate::links::TO_CONNECT / 3, asked).await.unwrap_or_else(|_| {
         Err(Error::new(ErrorKind::Unavailable, format!("{} does not answer", endpoint.address())))

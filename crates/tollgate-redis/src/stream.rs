@@ -1,4 +1,4 @@
-//! The bytes of a connection: plain or encrypted, and written in batches.
+//! The bytes of a connection: plain or encrypted, and read in slices.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -10,9 +10,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 use crate::pulse::Pulse;
-
-/// From how many requests under way it pays to wait for the others that are about to be made.
-const MANY: usize = 4;
+use crate::wire::MANY;
 
 /// How much is read at first before those who waited for it have their turn.
 const FIRST_SLICE: usize = 64;
@@ -23,17 +21,12 @@ pub(crate) enum Carrier {
     Encrypted(Box<TlsStream<TcpStream>>),
 }
 
-/// A stream that lets others that are ready to write have their turn before it writes: one packet then carries
-/// the requests of many tasks, which spares both sides most of their system calls.
-///
-/// It does not read all that is there, either: if all tasks were answered at once, all would ask at once, and
-/// either the server would work or the client, never both. Answers are read in slices, and what is asked after one slice
-/// is on its way while the next is read.
+/// A stream that does not read all that is there: if all tasks were answered at once, all would ask at once, and either the
+/// server would work or the client, never both. Answers are read in slices while there are many, and what is asked
+/// after one slice is on its way while the next is read.
 pub(crate) struct Stream {
     carrier: Carrier,
     pulse: Arc<Pulse>,
-    /// The others have had their turn.
-    waited: bool,
     /// How much is read before the others have their turn. It grows, so that what is large is not cut to pieces.
     slice: usize,
     /// A slice was read, and the others have not had their turn since.
@@ -42,11 +35,7 @@ pub(crate) struct Stream {
 
 impl Stream {
     pub(crate) fn new(carrier: Carrier, pulse: Arc<Pulse>) -> Self {
-        Self { carrier, pulse, waited: false, slice: FIRST_SLICE, sliced: false }
-    }
-
-    fn is_busy(&self) -> bool {
-        self.pulse.unanswered() >= MANY
+        Self { carrier, pulse, slice: FIRST_SLICE, sliced: false }
     }
 
     /// Notes how much was read of what could have been.
@@ -56,23 +45,6 @@ impl Stream {
         }
         self.sliced = bytes == most;
         self.slice = if self.sliced { self.slice * 2 } else { FIRST_SLICE };
-    }
-
-    /// A server that takes nothing more may wait for its answers to be read.
-    fn never_waits_to_read<T>(&mut self, written: &Poll<T>) {
-        if written.is_pending() {
-            self.sliced = false;
-        }
-    }
-
-    /// Pending once for each batch, if there may be others.
-    fn let_others_first(&mut self, context: &Context<'_>) -> Poll<()> {
-        if self.waited || !self.is_busy() {
-            return Poll::Ready(());
-        }
-        self.waited = true;
-        context.waker().wake_by_ref();
-        Poll::Pending
     }
 }
 
@@ -92,7 +64,7 @@ impl AsyncRead for Stream {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if !self.is_busy() {
+        if self.pulse.unanswered() < MANY {
             let before = buffer.filled().len();
             ready!(on_carrier!(self, poll_read, context, buffer))?;
             self.has_read(buffer.filled().len() - before, usize::MAX);
@@ -118,10 +90,8 @@ impl AsyncWrite for Stream {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        ready!(self.let_others_first(context));
-        let written = on_carrier!(self, poll_write, context, bytes);
-        self.never_waits_to_read(&written);
-        written
+        self.sliced = false;
+        on_carrier!(self, poll_write, context, bytes)
     }
 
     fn poll_write_vectored(
@@ -129,10 +99,8 @@ impl AsyncWrite for Stream {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        ready!(self.let_others_first(context));
-        let written = on_carrier!(self, poll_write_vectored, context, slices);
-        self.never_waits_to_read(&written);
-        written
+        self.sliced = false;
+        on_carrier!(self, poll_write_vectored, context, slices)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -143,7 +111,7 @@ impl AsyncWrite for Stream {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.waited = std::mem::take(&mut self.sliced);
+        self.sliced = false;
         on_carrier!(self, poll_flush, context)
     }
 

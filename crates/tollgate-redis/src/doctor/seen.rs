@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use redis::aio::{ConnectionLike, MultiplexedConnection};
@@ -12,7 +11,8 @@ use tollgate_core::{Error, ErrorKind, OwnerId, Result};
 use crate::config::RedisConfig;
 use crate::endpoint::Endpoint;
 use crate::error::of_connect;
-use crate::links::{TO_CONNECT, dial};
+use crate::links::TO_CONNECT;
+use crate::wire::Wire;
 
 /// The settings that matter, one question each: before 7.0 several cannot be asked for at once.
 const SETTINGS: [&str; 9] = [
@@ -77,14 +77,14 @@ impl Seen {
 
     async fn ask(endpoint: &Endpoint, config: &RedisConfig) -> Result<Self> {
         let options = AsyncConnectionConfig::new().set_response_timeout(None);
-        let (mut connection, _, tap) = dial(endpoint, options, Arc::new(AtomicBool::new(false))).await?;
+        let wire = Wire::open(endpoint, options, Arc::default()).await?;
+        let mut connection = wire.connection();
         let info = of_info(&mut connection).await?;
         let settings = of_settings(&mut connection).await?;
         let clock = of_clock(&mut connection).await?;
         let denied = of_rights(&mut connection, &config.prefix).await?;
         let run = info.as_ref().and_then(|info| info.get("run_id")).cloned().unwrap_or_default();
         let (member, votes) = of_member(&mut connection, &run).await?;
-        tap.driver.abort();
         let (open, encrypted) = (config.login.password.is_none(), config.tls.is_some());
         let (name, host) = (endpoint.address(), endpoint.host().name.clone());
         Ok(Self { name, host, info, settings, clock, denied, open, encrypted, member, votes })

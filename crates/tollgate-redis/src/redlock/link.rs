@@ -5,17 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, Pipeline, RedisError, Value};
+use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, RedisError, Value};
 use tollgate_core::Moment;
 
 use crate::endpoint::Endpoint;
-use crate::link::Tap;
-use crate::links::dial;
-use crate::pulse::Pulse;
 use crate::redlock::script::{self, RECORD, member_of};
 use crate::redlock::trouble::Trouble;
 use crate::redlock::voter::Member;
+use crate::wire::Wire;
 
 /// How long a node may take to answer before it is set aside.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
@@ -24,7 +21,7 @@ const QUEUE: usize = 1024;
 
 /// An open connection.
 pub(crate) struct Link {
-    connection: MultiplexedConnection,
+    wire: Wire,
     /// By which the node knows it.
     pub(crate) id: u64,
     /// Under which the node runs.
@@ -37,8 +34,6 @@ pub(crate) struct Link {
     pub(crate) g: u64,
     /// What the node's clock said then.
     time: (Duration, Instant),
-    pulse: Arc<Pulse>,
-    tap: Tap,
     /// Since when nobody has waited for an answer long enough to get one; 0 while answers come.
     unheard_since: AtomicU64,
     checked: AtomicBool,
@@ -51,7 +46,8 @@ impl Link {
     pub(crate) async fn open(endpoint: &Endpoint) -> Result<(Self, Option<Member>), Trouble> {
         // The patience is ours, around all nodes' answers together.
         let config = AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(QUEUE);
-        let (mut connection, pulse, tap) = dial(endpoint, config, Arc::default()).await?;
+        let wire = Wire::open(endpoint, config, Arc::default()).await?;
+        let mut connection = wire.connection();
         let mut greeting = redis::pipe();
         greeting.cmd("CLIENT").arg("ID").cmd("INFO").arg("server").cmd("GET").arg(RECORD).cmd("TIME");
         for lua in script::ALL {
@@ -69,15 +65,13 @@ impl Link {
         let seconds = said("uptime_in_seconds:").and_then(|seconds| seconds.parse::<u64>().ok()).unwrap_or(0);
         let member = member.and_then(|member| Member::parse(&member));
         let link = Self {
-            connection,
+            wire,
             g: member.as_ref().map_or(0, |member| member.g),
             id,
             run_id: run_id.to_owned(),
             member: member_of(run_id),
             uptime: (Duration::from_secs(seconds.saturating_sub(1)), Instant::now()),
             time: (Duration::new(time.0, 0) + Duration::from_micros(time.1), Instant::now()),
-            pulse,
-            tap,
             unheard_since: AtomicU64::new(0),
             checked: AtomicBool::new(false),
             looked: AtomicU64::new(0),
@@ -86,13 +80,12 @@ impl Link {
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        !self.tap.closed.load(Ordering::Acquire) && !self.tap.driver.is_finished()
+        !self.wire.is_closed()
     }
 
     /// Nobody uses it again.
     pub(crate) fn close(&self) {
-        self.tap.closed.store(true, Ordering::Release);
-        self.tap.driver.abort();
+        self.wire.tap().close();
     }
 
     /// How long the node has run by now, at least.
@@ -106,20 +99,14 @@ impl Link {
     }
 
     /// Sends commands in one go. Each is answered by itself.
-    pub(crate) async fn ask_all(&self, requests: Pipeline) -> Result<Value, Trouble> {
-        let mut connection = self.connection.clone();
-        let _under_way = self.pulse.begin();
-        let answers = connection.send_packed_commands(&requests, 0, requests.len()).await;
-        self.judged(answers.map(Value::Array))
+    pub(crate) async fn ask_all(&self, requests: Vec<Cmd>) -> Result<Value, Trouble> {
+        self.judged(self.wire.commands(requests).await.map(Value::Array))
     }
 
     /// Asks for something.
     pub(crate) async fn ask(&self, request: Cmd) -> Result<Value, Trouble> {
-        let mut connection = self.connection.clone();
-        let _under_way = self.pulse.begin();
-        let answer = connection.send_packed_command(&request).await.and_then(Value::extract_error);
-        match answer {
-            Err(error) if error.code() == Some("NOSCRIPT") => self.teach_and_ask(&request).await,
+        match self.wire.command(&request).await {
+            Err(error) if error.code() == Some("NOSCRIPT") => Box::pin(self.teach_and_ask(&request)).await,
             answer => self.judged(answer),
         }
     }
@@ -142,14 +129,14 @@ impl Link {
 
     /// Somebody had the node forget its scripts; it says that it did nothing.
     async fn teach_and_ask(&self, request: &Cmd) -> Result<Value, Trouble> {
-        let mut connection = self.connection.clone();
+        let mut connection = self.wire.connection();
         let mut teach = redis::pipe();
         for lua in script::ALL {
             teach.cmd("SCRIPT").arg("LOAD").arg(lua.code).ignore();
         }
         let taught: Result<(), RedisError> = teach.query_async(&mut connection).await;
         taught.map_err(Trouble::asking)?;
-        self.judged(connection.send_packed_command(request).await.and_then(Value::extract_error))
+        self.judged(self.wire.command(request).await)
     }
 
     fn judged(&self, answer: Result<Value, RedisError>) -> Result<Value, Trouble> {
@@ -199,12 +186,6 @@ impl Link {
         self.heard();
         self.checked.store(false, Ordering::Release);
         Ok(votes == 1)
-    }
-}
-
-impl Drop for Link {
-    fn drop(&mut self) {
-        self.close();
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use redis::{Pipeline, Value};
+use redis::{Cmd, Value};
 use tollgate_core::Moment;
 
 use crate::redlock::lanes::{Lanes, Links};
@@ -83,7 +83,7 @@ impl Round {
         lanes: &Arc<Lanes>,
         links: &Links,
         sent: Moment,
-        several: impl Fn(&Link) -> Pipeline,
+        several: impl Fn(&Link) -> Vec<Cmd>,
     ) -> Self {
         let ask = |link: &Arc<Link>| {
             let (link, requests) = (link.clone(), several(link));
@@ -117,7 +117,7 @@ impl Round {
     /// Gives each reply to `take` as it comes, until `take` has seen enough. `None` if it never has: everybody has
     /// answered then, or was waited for as long as the patience is.
     ///
-    /// The driver does not send what nobody waits for any more: what must reach everybody is to be
+    /// The driver may not send what nobody waits for any more: what must reach everybody is to be
     /// [seen to its end](Self::see_to_its_end).
     pub(crate) async fn until<T>(&mut self, mut take: impl FnMut(usize, Reply) -> Option<T>) -> Option<T> {
         for node in std::mem::take(&mut self.not_asked) {

@@ -7,7 +7,7 @@
 use std::io::Write;
 use std::sync::atomic::Ordering;
 
-use redis::{Cmd, Pipeline, Value};
+use redis::{Cmd, Value};
 use tollgate_core::{Attempt, Claim, Moment, Result, Token};
 
 use crate::redlock::acquire::{Ended, Request, UnderWay};
@@ -151,14 +151,12 @@ impl Taking {
         Self { take, raise, remember }
     }
 
-    fn to(&self, link: &Link) -> Pipeline {
+    fn to(&self, link: &Link) -> Vec<Cmd> {
         let mut member = Cmd::with_capacity(2, link.member.len() + 3);
         member.arg("GET").arg(&link.member);
-        let mut commands = Pipeline::with_capacity(4);
-        commands.add_command(self.take.clone()).add_command(self.raise.clone()).add_command(member);
-        if let Some(remember) = &self.remember {
-            commands.add_command(remember.clone());
-        }
+        let mut commands = Vec::with_capacity(4);
+        commands.extend([self.take.clone(), self.raise.clone(), member]);
+        commands.extend(self.remember.clone());
         commands
     }
 }

@@ -181,9 +181,11 @@ async fn highest_known(link: &Link) -> Result<u64, Trouble> {
         scan.arg("SCAN").arg(cursor).arg("MATCH").arg("{*}:fence").arg("COUNT").arg(BATCH);
         let (next, keys): (u64, Vec<Vec<u8>>) = link.query(scan).await?;
         if !keys.is_empty() {
-            let mut read = redis::pipe();
+            let mut read = Vec::with_capacity(keys.len());
             for key in &keys {
-                read.cmd("ZSCORE").arg(key).arg("f");
+                let mut score = Cmd::new();
+                score.arg("ZSCORE").arg(key).arg("f");
+                read.push(score);
             }
             // Where something else has such a name, it is no counter.
             let scores = link.ask_all(read).await?;
