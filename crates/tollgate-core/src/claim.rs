@@ -34,12 +34,13 @@ pub struct Claim {
 impl Claim {
     /// A claim with a fresh owner id and nothing special.
     pub fn new(name: LockName, mode: Mode, ttl: Duration) -> Self {
+        let (owner, process) = OwnerId::random_and_process();
         Self {
             name,
             mode,
             ttl,
-            owner: OwnerId::random(),
-            details: Details::of_this_process(),
+            owner,
+            details: Details::of_process(process),
             party: None,
             lock_delay: Duration::ZERO,
             standalone: false,
@@ -75,10 +76,14 @@ impl Details {
 
     /// This process, now.
     pub fn of_this_process() -> Self {
+        Self::of_process(std::process::id())
+    }
+
+    fn of_process(pid: u32) -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
             host: host_name().to_owned(),
-            pid: std::process::id(),
+            pid,
             since_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
             meta: BTreeMap::new(),
         }

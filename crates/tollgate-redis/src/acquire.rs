@@ -1,4 +1,4 @@
-//! Taking a lock: with plain commands where nobody else wants it, with a script and a place in the queue where somebody does.
+//! Taking a lock: with a script and a place in the queue, or with plain commands where nobody else wants it.
 
 use std::io::Write;
 use std::time::Duration;
@@ -66,12 +66,17 @@ impl RedisBackend {
         wait: bool,
     ) -> Result<Acquired> {
         if claim.mode == Mode::Exclusive
+            && self.remembered.has(key, sent)
             && !self.contended.has(key, sent)
             && let Some(taken) = self.take(asking, claim, key, rest, sent).await?
         {
             return Ok(taken);
         }
-        Box::pin(self.queue_up(asking, claim, key, rest, wait)).await
+        let answer = Box::pin(self.queue_up(asking, claim, key, rest, wait)).await?;
+        if matches!(answer, Acquired::Granted { .. }) {
+            self.remembered.note(key, sent);
+        }
+        Ok(answer)
     }
 
     /// What follows the ttl in a record: when it was sent, by whom, and what people see.
@@ -106,11 +111,12 @@ impl RedisBackend {
         Acquired::parse(&self.site.run(key, &request, |link| asking.over = Some(link.clone())).await?)
     }
 
-    /// Takes a lock that nobody has, which is the way of most locks, with plain commands: they cost Redis half of
-    /// what a script does. `None` if it is not to be had like that.
+    /// Takes a lock that nobody has, and that this client had lately, with plain commands: they cost Redis half of what
+    /// a script does. `None` if it is not to be had like that.
     ///
     /// The token is proposed: the server's time, as it is known here. Redis keeps the largest, and says whether it
-    /// was larger than all before; if not, or if there is none to compare with, another is drawn by a script.
+    /// was larger than all before; if not, or if it has forgotten them, another is drawn by a script. How long the largest
+    /// is remembered is said by the script that was asked first, once an hour for each name.
     async fn take(
         &self,
         asking: &mut Asking<'_>,
@@ -122,7 +128,7 @@ impl RedisBackend {
         let link = self.site.link(key).await?;
         asking.over = Some(link.clone());
         let Ok(token) = Token::new(link.clock().at(self.clock.now())) else { return Ok(None) };
-        let commands = self.taking(claim, key, token, rest, sent);
+        let commands = taking(claim, key, token, rest);
         let mut answers =
             link.commands(commands).await.map_err(|error| of_request(error, &link))?.into_iter();
         match (answers.next(), answers.next()) {
@@ -136,31 +142,6 @@ impl RedisBackend {
             (Some(Value::ServerError(error)), _) => Err(of_request(error.into(), &link)),
             (answer, _) => Err(unexpected(&answer)),
         }
-    }
-
-    /// Takes the lock if it is free, and raises the largest token.
-    fn taking(&self, claim: &Claim, key: &str, token: Token, rest: &[u8], sent: Moment) -> Vec<Cmd> {
-        let ttl = millis(claim.ttl);
-        let mut record = Vec::with_capacity(96 + rest.len());
-        record.extend_from_slice(b"tg1 ");
-        record.extend_from_slice(&claim.owner.hex_digits());
-        // To write into memory does not fail.
-        let _ = write!(record, " x {token} 0 {ttl} ");
-        record.extend_from_slice(rest);
-        let fence = fence_of(key);
-        let mut take = Cmd::with_capacity(6, key.len() + record.len() + 24);
-        take.arg("SET").arg(key).arg(record).arg("NX").arg("PX").arg(ttl);
-        let mut raise = Cmd::with_capacity(6, fence.len() + 32);
-        raise.arg("ZADD").arg(&fence).arg("XX").arg("GT").arg("CH").arg(token.get()).arg("f");
-        let mut commands = Vec::with_capacity(3);
-        commands.extend([take, raise]);
-        if !self.remembered.has(key, sent) {
-            let mut remember = Cmd::new();
-            remember.arg("EXPIRE").arg(&fence).arg(REMEMBERED);
-            commands.push(remember);
-            self.remembered.note(key, sent);
-        }
-        commands
     }
 
     /// Another token for a lock that is taken, or it is given back: it must not stay so for its ttl though nobody has it.
@@ -239,4 +220,21 @@ impl RedisBackend {
             None => pause,
         }
     }
+}
+
+/// Takes the lock if it is free, and raises the largest token.
+fn taking(claim: &Claim, key: &str, token: Token, rest: &[u8]) -> Vec<Cmd> {
+    let ttl = millis(claim.ttl);
+    let mut record = Vec::with_capacity(96 + rest.len());
+    record.extend_from_slice(b"tg1 ");
+    record.extend_from_slice(&claim.owner.hex_digits());
+    // To write into memory does not fail.
+    let _ = write!(record, " x {token} 0 {ttl} ");
+    record.extend_from_slice(rest);
+    let fence = fence_of(key);
+    let mut take = Cmd::with_capacity(6, key.len() + record.len() + 24);
+    take.arg("SET").arg(key).arg(record).arg("NX").arg("PX").arg(ttl);
+    let mut raise = Cmd::with_capacity(6, fence.len() + 32);
+    raise.arg("ZADD").arg(&fence).arg("XX").arg("GT").arg("CH").arg(token.get()).arg("f");
+    vec![take, raise]
 }

@@ -12,8 +12,10 @@ use tokio_rustls::client::TlsStream;
 use crate::pulse::Pulse;
 use crate::wire::MANY;
 
-/// How much is read at first before those who waited for it have their turn.
-const FIRST_SLICE: usize = 64;
+/// How much is read before those who waited for it have their turn: a few answers, or, of what comes in one go and is
+/// large, a part of it.
+const SLICE: usize = 16;
+const PARTS: usize = 16;
 
 /// What carries the bytes.
 pub(crate) enum Carrier {
@@ -27,15 +29,15 @@ pub(crate) enum Carrier {
 pub(crate) struct Stream {
     carrier: Carrier,
     pulse: Arc<Pulse>,
-    /// How much is read before the others have their turn. It grows, so that what is large is not cut to pieces.
-    slice: usize,
+    /// How much was read since everything was read that was there.
+    in_one_go: usize,
     /// A slice was read, and the others have not had their turn since.
     sliced: bool,
 }
 
 impl Stream {
     pub(crate) fn new(carrier: Carrier, pulse: Arc<Pulse>) -> Self {
-        Self { carrier, pulse, slice: FIRST_SLICE, sliced: false }
+        Self { carrier, pulse, in_one_go: 0, sliced: false }
     }
 
     /// Notes how much was read of what could have been.
@@ -44,7 +46,7 @@ impl Stream {
             self.pulse.came();
         }
         self.sliced = bytes == most;
-        self.slice = if self.sliced { self.slice * 2 } else { FIRST_SLICE };
+        self.in_one_go = if self.sliced { self.in_one_go + bytes } else { 0 };
     }
 }
 
@@ -74,7 +76,7 @@ impl AsyncRead for Stream {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let most = self.slice.min(buffer.remaining());
+        let most = SLICE.max(self.in_one_go / PARTS).min(buffer.remaining());
         let mut slice = ReadBuf::new(buffer.initialize_unfilled_to(most));
         ready!(on_carrier!(self, poll_read, context, &mut slice))?;
         let bytes = slice.filled().len();

@@ -58,7 +58,12 @@ impl Pool {
 impl OwnerId {
     /// A fresh one from the operating system's randomness.
     pub fn random() -> Self {
-        POOL.with_borrow_mut(|pool| Self(u128::from_ne_bytes(pool.draw())))
+        Self::random_and_process().0
+    }
+
+    /// The same, with the id of this process: it is looked up for every id, and that is not free.
+    pub fn random_and_process() -> (Self, u32) {
+        POOL.with_borrow_mut(|pool| (Self(u128::from_ne_bytes(pool.draw())), pool.process))
     }
 
     /// The id as a number, for engines and tests.

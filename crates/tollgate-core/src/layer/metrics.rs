@@ -5,9 +5,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
 
 use super::Layer;
+use super::series::Series;
 use crate::backend::{Attempt, Backend, BoxFuture, LossCause, Note};
 use crate::claim::Claim;
 use crate::clock::Clock;
@@ -30,17 +31,69 @@ pub struct Metrics {
     inner: Arc<dyn Backend>,
     clock: Arc<dyn Clock>,
     backend: &'static str,
+    series: AllSeries,
+}
+
+/// How an acquisition ends.
+#[derive(Clone, Copy)]
+enum Outcome {
+    Granted,
+    Busy,
+    Failed,
+    GivenUp,
+}
+
+/// By their order.
+const OUTCOMES: [&str; 4] = ["granted", "busy", "failed", "given_up"];
+
+struct AllSeries {
+    acquire: [Series; 4],
+    wait: [Series; 4],
+    hold_released: Series,
+    hold_lost: Series,
+    held: Series,
+    waiters: Series,
+    contended: Series,
+    renew_failures: Series,
+    stuck: Series,
+}
+
+impl AllSeries {
+    fn new(backend: &'static str) -> Self {
+        let by_outcome =
+            |name: &'static str| OUTCOMES.map(|outcome| Series::of(name, backend, "outcome", outcome));
+        Self {
+            acquire: by_outcome(ACQUIRE),
+            wait: by_outcome(WAIT),
+            hold_released: Series::of(HOLD, backend, "outcome", "released"),
+            hold_lost: Series::of(HOLD, backend, "outcome", "lost"),
+            held: Series::new(HELD, backend),
+            waiters: Series::new(WAITERS, backend),
+            contended: Series::new(CONTENDED, backend),
+            renew_failures: Series::new(RENEW_FAILURES, backend),
+            stuck: Series::new(STUCK, backend),
+        }
+    }
 }
 
 impl Metrics {
     /// Measures `inner`.
     pub fn new(inner: Arc<dyn Backend>, clock: Arc<dyn Clock>) -> Self {
         describe();
-        Self { backend: inner.capabilities().backend, inner, clock }
+        let backend = inner.capabilities().backend;
+        Self { backend, series: AllSeries::new(backend), inner, clock }
+    }
+
+    fn record_end(&self, cause: LossCause, held: Duration) {
+        if cause == LossCause::Released {
+            return self.series.hold_released.histogram().record(held);
+        }
+        self.series.hold_lost.histogram().record(held);
+        Series::of(LOST, self.backend, "cause", cause.label()).counter().increment(1);
     }
 
     fn under_way(&self, waits: bool) -> UnderWay<'_> {
-        let waiters = waits.then(|| gauge!(WAITERS, "backend" => self.backend));
+        let waiters = waits.then(|| self.series.waiters.gauge());
         if let Some(waiters) = &waiters {
             waiters.increment(1.0);
         }
@@ -71,15 +124,15 @@ struct UnderWay<'a> {
 }
 
 impl UnderWay<'_> {
-    fn tell(&mut self, outcome: &'static str, contended: bool) {
+    fn tell(&mut self, outcome: Outcome, contended: bool) {
         self.told = true;
-        let Metrics { backend, clock, .. } = self.metrics;
+        let Metrics { series, clock, .. } = self.metrics;
         let took = clock.now().since(self.started);
-        histogram!(ACQUIRE, "backend" => *backend, "outcome" => outcome).record(took);
+        series.acquire[outcome as usize].histogram().record(took);
         if contended {
-            counter!(CONTENDED, "backend" => *backend).increment(1);
+            series.contended.counter().increment(1);
             if self.waiters.is_some() {
-                histogram!(WAIT, "backend" => *backend, "outcome" => outcome).record(took);
+                series.wait[outcome as usize].histogram().record(took);
             }
         }
     }
@@ -89,7 +142,7 @@ impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         if !self.told {
             // Whoever gives up waiting had somebody in the way, or an engine that does not answer.
-            self.tell("given_up", self.waiters.is_some());
+            self.tell(Outcome::GivenUp, self.waiters.is_some());
         }
         if let Some(waiters) = &self.waiters {
             waiters.decrement(1.0);
@@ -107,9 +160,9 @@ impl Layer for Metrics {
             let mut under_way = self.under_way(false);
             let attempt = self.inner.try_acquire(claim).await;
             match &attempt {
-                Ok(Attempt::Granted(_)) => under_way.tell("granted", false),
-                Ok(Attempt::Busy(_)) => under_way.tell("busy", true),
-                Err(_) => under_way.tell("failed", false),
+                Ok(Attempt::Granted(_)) => under_way.tell(Outcome::Granted, false),
+                Ok(Attempt::Busy(_)) => under_way.tell(Outcome::Busy, true),
+                Err(_) => under_way.tell(Outcome::Failed, false),
             }
             attempt
         })
@@ -120,33 +173,25 @@ impl Layer for Metrics {
             let mut under_way = self.under_way(true);
             let grant = self.inner.acquire(claim).await;
             match &grant {
-                Ok(grant) => under_way.tell("granted", grant.waited),
-                Err(_) => under_way.tell("failed", false),
+                Ok(grant) => under_way.tell(Outcome::Granted, grant.waited),
+                Err(_) => under_way.tell(Outcome::Failed, false),
             }
             grant
         })
     }
 
     fn note(&self, note: &Note<'_>) {
-        let backend = self.backend;
+        let series = &self.series;
         match note {
-            Note::Held(_) => gauge!(HELD, "backend" => backend).increment(1.0),
+            Note::Held(_) => series.held.gauge().increment(1.0),
             Note::Ended { cause, held, .. } => {
-                gauge!(HELD, "backend" => backend).decrement(1.0);
-                record_end(backend, *cause, *held);
+                series.held.gauge().decrement(1.0);
+                self.record_end(*cause, *held);
             }
-            Note::RenewalFailed(_) => counter!(RENEW_FAILURES, "backend" => backend).increment(1),
-            Note::Stuck(_) => gauge!(STUCK, "backend" => backend).increment(1.0),
-            Note::Unstuck(_) => gauge!(STUCK, "backend" => backend).decrement(1.0),
+            Note::RenewalFailed(_) => series.renew_failures.counter().increment(1),
+            Note::Stuck(_) => series.stuck.gauge().increment(1.0),
+            Note::Unstuck(_) => series.stuck.gauge().decrement(1.0),
         }
         self.inner.note(note);
-    }
-}
-
-fn record_end(backend: &'static str, cause: LossCause, held: Duration) {
-    let outcome = if cause == LossCause::Released { "released" } else { "lost" };
-    histogram!(HOLD, "backend" => backend, "outcome" => outcome).record(held);
-    if cause != LossCause::Released {
-        counter!(LOST, "backend" => backend, "cause" => cause.label()).increment(1);
     }
 }

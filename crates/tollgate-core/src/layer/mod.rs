@@ -5,6 +5,7 @@
 
 mod metrics;
 mod namespace;
+mod series;
 mod timeout;
 mod trace;
 
