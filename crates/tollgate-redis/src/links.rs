@@ -18,7 +18,7 @@ use crate::error::{of_connect, of_request, too_old};
 use crate::inbox::Inbox;
 use crate::link::{Identity, Link};
 use crate::server_clock::ServerClock;
-use crate::wire::Wire;
+use crate::wire::{SHORT, Wire};
 
 /// How long it may take to connect.
 pub(crate) const TO_CONNECT: Duration = Duration::from_secs(5);
@@ -112,7 +112,7 @@ impl Links {
                 Ok(())
             });
         }
-        let wire = Wire::open(&endpoint, config.set_response_timeout(None), closed).await?;
+        let wire = Wire::open(&endpoint, config.set_response_timeout(None), closed, SHORT).await?;
         let mut connection = wire.connection();
         let run_id = introduced(&mut connection).await?;
         let mut who = redis::pipe();

@@ -7,7 +7,7 @@ use tollgate_core::{Error, ErrorKind, Result};
 
 use crate::endpoint::{Endpoint, Host, Speech};
 use crate::error::of_connect;
-use crate::wire::Wire;
+use crate::wire::{SHORT, Wire};
 
 /// Servers that watch over a primary and its replicas.
 pub(crate) struct Sentinel {
@@ -84,7 +84,7 @@ impl Sentinel {
 pub(crate) async fn once<T: redis::FromRedisValue>(endpoint: &Endpoint, question: &Cmd) -> Result<T> {
     let config = AsyncConnectionConfig::new();
     let asked = async {
-        let wire = Wire::open(endpoint, config, Arc::default()).await?;
+        let wire = Wire::open(endpoint, config, Arc::default(), SHORT).await?;
         let mut connection = wire.connection();
         question.query_async(&mut connection).await.map_err(of_connect)
     };

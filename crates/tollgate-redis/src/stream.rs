@@ -12,9 +12,7 @@ use tokio_rustls::client::TlsStream;
 use crate::pulse::Pulse;
 use crate::wire::MANY;
 
-/// How much is read before those who waited for it have their turn: a few answers, or, of what comes in one go and is
-/// large, a part of it.
-const SLICE: usize = 16;
+/// Of what comes in one go and is large, so many parts are read one after the other.
 const PARTS: usize = 16;
 
 /// What carries the bytes.
@@ -29,6 +27,8 @@ pub(crate) enum Carrier {
 pub(crate) struct Stream {
     carrier: Carrier,
     pulse: Arc<Pulse>,
+    /// How many bytes a few answers have: so much is read before those who waited for it have their turn.
+    slice: usize,
     /// How much was read since everything was read that was there.
     in_one_go: usize,
     /// A slice was read, and the others have not had their turn since.
@@ -36,8 +36,8 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    pub(crate) fn new(carrier: Carrier, pulse: Arc<Pulse>) -> Self {
-        Self { carrier, pulse, in_one_go: 0, sliced: false }
+    pub(crate) fn new(carrier: Carrier, pulse: Arc<Pulse>, slice: usize) -> Self {
+        Self { carrier, pulse, slice, in_one_go: 0, sliced: false }
     }
 
     /// Notes how much was read of what could have been.
@@ -76,7 +76,7 @@ impl AsyncRead for Stream {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let most = SLICE.max(self.in_one_go / PARTS).min(buffer.remaining());
+        let most = self.slice.max(self.in_one_go / PARTS).min(buffer.remaining());
         let mut slice = ReadBuf::new(buffer.initialize_unfilled_to(most));
         ready!(on_carrier!(self, poll_read, context, &mut slice))?;
         let bytes = slice.filled().len();

@@ -16,6 +16,9 @@ use crate::stream::Stream;
 /// From how many requests under way it pays to send them together.
 pub(crate) const MANY: usize = 4;
 
+/// A few answers to those who take and give back locks of one Redis.
+pub(crate) const SHORT: usize = 16;
+
 /// A connection, with the tasks of the runtime it was opened on that drive it. Closed when it is dropped.
 pub(crate) struct Wire {
     connection: MultiplexedConnection,
@@ -46,14 +49,16 @@ impl Tap {
 }
 
 impl Wire {
-    /// Opens a connection whose tasks run on the current runtime. Whoever sets `closed` says that it is.
+    /// Opens a connection whose tasks run on the current runtime. Whoever sets `closed` says that it is. `slice` is how
+    /// many bytes a few of the usual answers have.
     pub(crate) async fn open(
         endpoint: &Endpoint,
         config: AsyncConnectionConfig,
         closed: Arc<AtomicBool>,
+        slice: usize,
     ) -> Result<Self> {
         let pulse = Arc::new(Pulse::default());
-        let stream = Stream::new(endpoint.connect().await?, pulse.clone());
+        let stream = Stream::new(endpoint.connect().await?, pulse.clone(), slice);
         let opened = MultiplexedConnection::new_with_config(endpoint.login(), stream, config).await;
         let (connection, driver) = opened.map_err(|error| endpoint.of_greeting(error))?;
         let driver = tokio::spawn(driver).abort_handle();

@@ -12,7 +12,7 @@ use crate::config::RedisConfig;
 use crate::endpoint::Endpoint;
 use crate::error::of_connect;
 use crate::links::TO_CONNECT;
-use crate::wire::Wire;
+use crate::wire::{SHORT, Wire};
 
 /// The settings that matter, one question each: before 7.0 several cannot be asked for at once.
 const SETTINGS: [&str; 9] = [
@@ -77,7 +77,7 @@ impl Seen {
 
     async fn ask(endpoint: &Endpoint, config: &RedisConfig) -> Result<Self> {
         let options = AsyncConnectionConfig::new().set_response_timeout(None);
-        let wire = Wire::open(endpoint, options, Arc::default()).await?;
+        let wire = Wire::open(endpoint, options, Arc::default(), SHORT).await?;
         let mut connection = wire.connection();
         let info = of_info(&mut connection).await?;
         let settings = of_settings(&mut connection).await?;

@@ -19,6 +19,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 /// How many requests may wait for the driver's task: more than tasks that share a connection usually are.
 const QUEUE: usize = 1024;
 
+/// How many bytes a few answers to those who take locks have.
+const FEW_ANSWERS: usize = 128;
+
 /// An open connection.
 pub(crate) struct Link {
     wire: Wire,
@@ -46,7 +49,7 @@ impl Link {
     pub(crate) async fn open(endpoint: &Endpoint) -> Result<(Self, Option<Member>), Trouble> {
         // The patience is ours, around all nodes' answers together.
         let config = AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(QUEUE);
-        let wire = Wire::open(endpoint, config, Arc::default()).await?;
+        let wire = Wire::open(endpoint, config, Arc::default(), FEW_ANSWERS).await?;
         let mut connection = wire.connection();
         let mut greeting = redis::pipe();
         greeting.cmd("CLIENT").arg("ID").cmd("INFO").arg("server").cmd("GET").arg(RECORD).cmd("TIME");
