@@ -5,16 +5,20 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use support::locks;
-use tollgate_core::Locks;
+use futures_util::poll;
+use support::{backend, claim, locks};
+use tollgate_core::{Backend, Locks};
 use tollgate_testkit::engines::{self, Config};
 
 const TASKS: usize = 64;
 const TTL: Duration = Duration::from_secs(60);
 
+fn url() -> String {
+    format!("redis://{}", engines::shared(&Config::redis()).address())
+}
+
 async fn here() -> Locks {
-    let engine = engines::shared(&Config::redis());
-    locks(&format!("redis://{}", engine.address())).await.unwrap()
+    locks(&url()).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -39,7 +43,28 @@ async fn every_task_gets_its_own_answer() {
     }
 }
 
-/// A withdrawal goes out after what it withdraws, by whichever way either goes: otherwise locks stay held by nobody.
+/// A withdrawal goes out after what it withdraws, though it would go by itself, now that there are few, and the other waits
+/// to go with others: otherwise locks stay held by nobody.
+#[tokio::test]
+async fn nothing_overtakes_what_waits_to_be_sent_with_others() {
+    let backend = backend(&url()).await.unwrap();
+    let claims: Vec<_> = (0..8).map(|number| claim(&format!("overtaken {number}"))).collect();
+    // Redis knows the scripts then, and nobody has to ask twice.
+    backend.try_acquire(&claims[0]).await.unwrap();
+    backend.withdraw(&claims[0]).await.unwrap();
+    let mut asking: Vec<_> = claims.iter().map(|claim| backend.try_acquire(claim)).collect();
+    for asking in &mut asking {
+        assert!(poll!(asking).is_pending(), "nothing has been sent");
+    }
+    drop(asking);
+    for claim in claims.iter().rev() {
+        backend.withdraw(claim).await.unwrap();
+    }
+    for claim in &claims {
+        assert_eq!(backend.inspect(&claim.name).await.unwrap(), None, "held by nobody");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn those_who_give_up_leave_nothing_behind() {
     let locks = here().await;
