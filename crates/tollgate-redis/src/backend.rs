@@ -12,6 +12,7 @@ use tollgate_core::{
     Revocation, Token, events,
 };
 
+use crate::acquire::Ask;
 use crate::capabilities::capabilities;
 use crate::config::RedisConfig;
 use crate::error::unexpected;
@@ -140,7 +141,7 @@ impl Backend for RedisBackend {
 
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Attempt>> {
         Box::pin(async move {
-            match self.ask(claim, false).await? {
+            match self.ask(claim, Ask::Once).await? {
                 Acquired::Granted { token, sent, age } => {
                     note_age(claim, age);
                     Ok(Attempt::Granted(self.grant(claim, token, sent)))

@@ -326,14 +326,14 @@ impl Lanes {
             .iter()
             .map(|node| (self.nodes[*node].label.as_str(), self.nodes[*node].trouble()))
             .collect();
-        // What an operator has to change comes first: it does not pass by itself.
-        let lasting = |kind| matches!(kind, ErrorKind::Config | ErrorKind::Denied);
-        let kind = match troubles.iter().find(|(_, trouble)| lasting(trouble.kind)) {
-            _ if unknown => ErrorKind::Indeterminate,
-            Some((_, trouble)) => trouble.kind,
-            None => ErrorKind::Unavailable,
-        };
         let (all, enough) = (self.nodes.len(), self.majority());
+        // What an operator has to change does not pass by itself, if the others are too few without it.
+        let lasting = |(_, trouble): &&(&str, Trouble)| trouble.is_lasting();
+        let kind = match troubles.iter().find(lasting) {
+            _ if unknown => ErrorKind::Indeterminate,
+            Some((_, trouble)) if all - troubles.iter().filter(lasting).count() < enough => trouble.kind,
+            _ => ErrorKind::Unavailable,
+        };
         let why: Vec<String> =
             troubles.iter().map(|(label, trouble)| format!("{label}: {}", trouble.message)).collect();
         Error::new(kind, format!("{enough} of {all} nodes must take part; {}", why.join("; ")))

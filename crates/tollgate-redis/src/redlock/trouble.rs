@@ -32,6 +32,11 @@ impl Trouble {
         Self::from(of_answer(error))
     }
 
+    /// Whether somebody has to change something before it is of use.
+    pub(crate) fn is_lasting(&self) -> bool {
+        matches!(self.kind, ErrorKind::Config | ErrorKind::Denied)
+    }
+
     /// Whether the node may have done it, or may still do it.
     pub(crate) fn is_unknown(&self) -> bool {
         self.kind == ErrorKind::Indeterminate
