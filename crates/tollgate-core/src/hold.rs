@@ -197,9 +197,9 @@ impl Hold {
 
     /// It is over. The first cause stays; answers whether this was the first.
     pub(crate) fn lose(&self, cause: LossCause) -> bool {
-        let first = self.told.change(|told| {
-            (!matches!(told, GuardState::Lost { .. })).then_some(GuardState::Lost { cause })
-        });
+        let first = self
+            .told
+            .change(|told| (!matches!(told, GuardState::Lost { .. })).then_some(GuardState::Lost { cause }));
         if first {
             let held = self.clock.now().since(self.since);
             self.backend.note(&Note::Ended { grant: &self.grant, cause, held });

@@ -116,7 +116,8 @@ impl RedisBackend {
             }
         };
         let request = self.by_owner(&script::ACQUIRE, key, claim.owner);
-        let request = request.arg(kind).arg(millis(claim.ttl)).arg(rest).arg(if how == Ask::Once { "0" } else { "1" });
+        let request =
+            request.arg(kind).arg(millis(claim.ttl)).arg(rest).arg(if how == Ask::Once { "0" } else { "1" });
         Acquired::parse(&self.site.run(key, &request, |link| asking.over = Some(link.clone())).await?)
     }
 

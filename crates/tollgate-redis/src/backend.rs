@@ -15,7 +15,7 @@ use tollgate_core::{
 use crate::acquire::Ask;
 use crate::capabilities::capabilities;
 use crate::config::RedisConfig;
-use crate::error::unexpected;
+use crate::error::{is_of_another_type, unexpected};
 use crate::inbox::Inbox;
 use crate::keys::key_of;
 use crate::link::Link;
@@ -95,7 +95,10 @@ impl RedisBackend {
 
     pub(crate) async fn seen(&self, name: LockName) -> Result<Option<LockState>> {
         let key = key_of(&self.prefix, &name);
-        let answer = self.run(&key, &Request::new(&script::INSPECT, &key)).await?;
+        let answer = match self.run(&key, &Request::new(&script::INSPECT, &key)).await {
+            Err(error) if is_of_another_type(&error) => return Err(self.in_our_place(&key, error).await),
+            answer => answer?,
+        };
         let inspected = Inspected::from_redis_value_ref(&answer).map_err(|_| unexpected(&answer))?;
         state(name, inspected)
     }

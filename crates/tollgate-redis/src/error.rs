@@ -70,6 +70,42 @@ pub(crate) fn of_answer(error: RedisError) -> Error {
     Error::new(kind, message).caused_by(error)
 }
 
+/// What Redis calls the error. Of what went wrong inside a script, versions before 7 say it in the middle of a sentence:
+/// `ERR Error running script (call to f_…): @user_script:12: -READONLY You can't write …`.
+pub(crate) fn code_of(error: &RedisError) -> Option<&str> {
+    let code = error.code()?;
+    let words = error.detail().unwrap_or_default();
+    let inner = || {
+        let (_, inner) = words.split_once("@user_script:")?;
+        let is_code = |word: &&str| CODES.contains(word);
+        inner.split_whitespace().map(|word| word.trim_start_matches('-')).find(is_code)
+    };
+    if code == "ERR" { inner().or(Some(code)) } else { Some(code) }
+}
+
+/// What commands of ours can fail with inside a script.
+const CODES: &[&str] = &[
+    "READONLY",
+    "OOM",
+    "MISCONF",
+    "NOREPLICAS",
+    "MASTERDOWN",
+    "CLUSTERDOWN",
+    "LOADING",
+    "NOPERM",
+    "WRONGTYPE",
+];
+
+/// Whether Redis said that one of the keys is of another type.
+pub(crate) fn is_of_another_type(error: &Error) -> bool {
+    said(error).is_some_and(|error| code_of(error) == Some("WRONGTYPE"))
+}
+
+/// What Redis said, if this error is of its making.
+fn said(error: &Error) -> Option<&RedisError> {
+    std::error::Error::source(error)?.downcast_ref()
+}
+
 /// Whether it is about what this user may do; what a script may not do is said in words alone.
 fn of_rights(error: &RedisError) -> bool {
     let words = error.detail().unwrap_or_default();
