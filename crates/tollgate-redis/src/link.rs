@@ -42,6 +42,8 @@ pub(crate) struct Identity {
     pub(crate) run_id: Option<String>,
     /// What its clock says.
     pub(crate) clock: ServerClock,
+    /// Another may take its place: there are sentinels, or a cluster.
+    pub(crate) replaceable: bool,
 }
 
 /// What closes a connection.
@@ -119,6 +121,11 @@ impl Link {
     /// The server's clock, as far as it is known here.
     pub(crate) fn clock(&self) -> &ServerClock {
         &self.0.identity.clock
+    }
+
+    /// Whether another may take the server's place.
+    pub(crate) fn is_replaceable(&self) -> bool {
+        self.0.identity.replaceable
     }
 
     pub(crate) fn server(&self) -> &Arc<str> {

@@ -114,7 +114,7 @@ impl Links {
             });
         }
         let (mut connection, pulse, tap) = dial(&endpoint, config.set_response_timeout(None), closed).await?;
-        let run_id = introduced(&mut connection).await?;
+        let run_id = introduced(&mut connection, &endpoint).await?;
         let mut who = redis::pipe();
         // The script does nothing: whoever may not run it could take locks and never give them back.
         who.cmd("CLIENT").arg("ID").cmd("TIME").cmd("EVAL").arg("return 1").arg(0).ignore();
@@ -128,7 +128,8 @@ impl Links {
             let _: u64 = probe.query_async(&mut connection).await.map_err(of_connect)?;
         }
         let server = Arc::from(endpoint.address());
-        Ok(Link::new(connection, Identity { server, id, run_id, clock }, pulse, tap))
+        let replaceable = !matches!(self.target, Target::Fixed(_));
+        Ok(Link::new(connection, Identity { server, id, run_id, clock, replaceable }, pulse, tap))
     }
 
     /// Sends a plain command over this runtime's connection.
@@ -174,8 +175,8 @@ pub(crate) async fn dial(
     Ok((connection, pulse, Tap { closed, driver }))
 }
 
-/// What the server says of itself: its run id. Refuses one that is too old.
-async fn introduced(connection: &mut MultiplexedConnection) -> Result<Option<String>> {
+/// What the server says of itself: its run id. Refuses one that is too old, and one that has no keys.
+async fn introduced(connection: &mut MultiplexedConnection, at: &Endpoint) -> Result<Option<String>> {
     let mut info = Cmd::new();
     let answer: std::result::Result<String, _> = info.arg("INFO").arg("server").query_async(connection).await;
     let about = match answer {
@@ -189,6 +190,9 @@ async fn introduced(connection: &mut MultiplexedConnection) -> Result<Option<Str
     let mut numbers = version.split('.').map(|number| number.parse().unwrap_or(0));
     if !version.is_empty() && (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < OLDEST {
         return Err(too_old(version));
+    }
+    if field("redis_mode") == Some("sentinel") {
+        return Err(at.of_sentinel());
     }
     Ok(field("run_id").map(str::to_owned))
 }
