@@ -90,6 +90,8 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// - Acts only on the grant with this owner id, compared and acted on atomically.
     /// - May be repeated: `AlreadyLost` if there was nothing left to release.
+    /// - The grant's deadline is the one that its last renewal has reached, as far as this process knows: a lock that is
+    ///   gone before it was not left to expire.
     fn release<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Result<Release>>;
 
     /// Completes when the engine tells, unasked, that the grant is lost: a session ended, an operator asked

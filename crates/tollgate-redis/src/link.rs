@@ -136,6 +136,11 @@ impl Link {
         self.0.identity.id
     }
 
+    /// Whether both go to one run of one server, as far as this user may know.
+    pub(crate) fn is_in_the_run_of(&self, other: &Self) -> bool {
+        self.run_id().is_some() && self.run_id() == other.run_id() && self.server() == other.server()
+    }
+
     /// Which run of the server it goes to; `None` if this user may not know.
     pub(crate) fn run_id(&self) -> Option<&str> {
         self.0.identity.run_id.as_deref()

@@ -12,6 +12,7 @@ use futures_util::future::{BoxFuture, FutureExt, Shared};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::Cmd;
 use tokio::runtime::{Handle, Id};
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tollgate_core::{Error, ErrorKind, Keeper, Result};
 
@@ -76,6 +77,8 @@ impl<F> Drop for Errand<F> {
 /// One runtime's connections.
 struct Lane {
     seats: Mutex<Seats>,
+    /// A task that ends with its runtime. Closed connections do not tell: the next one has to know of them.
+    runtime: AbortHandle,
 }
 
 struct Seats {
@@ -84,8 +87,21 @@ struct Seats {
 }
 
 impl Lane {
+    /// Of the current runtime, to so many nodes.
+    fn new(nodes: usize) -> Self {
+        let seats = Seats { links: vec![None; nodes].into(), opening: vec![None; nodes] };
+        let runtime = tokio::spawn(std::future::pending::<()>()).abort_handle();
+        Self { seats: Mutex::new(seats), runtime }
+    }
+
     fn seats(&self) -> MutexGuard<'_, Seats> {
         self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        self.runtime.abort();
     }
 }
 
@@ -155,14 +171,19 @@ impl Lanes {
 
     fn lane(&self) -> Arc<Lane> {
         let mut lanes = self.by_runtime.lock().unwrap_or_else(PoisonError::into_inner);
-        let fresh = || {
-            let seats = Seats {
-                links: self.nodes.iter().map(|_| None).collect(),
-                opening: self.nodes.iter().map(|_| None).collect(),
-            };
-            Arc::new(Lane { seats: Mutex::new(seats) })
-        };
-        lanes.entry(Handle::current().id()).or_insert_with(fresh).clone()
+        let here = Handle::current().id();
+        if let Some(lane) = lanes.get(&here) {
+            return lane.clone();
+        }
+        // Runtimes that are gone took their connections with them.
+        lanes.retain(|_, lane| !lane.runtime.is_finished());
+        lanes.entry(here).or_insert_with(|| Arc::new(Lane::new(self.nodes.len()))).clone()
+    }
+
+    /// How many runtimes have connections here.
+    #[cfg(test)]
+    fn runtimes(&self) -> usize {
+        self.by_runtime.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
     /// Opens what is missing and worth it. If too few nodes are, those that were set aside are tried, too.
@@ -404,5 +425,24 @@ async fn look_after(lanes: Weak<Lanes>, node: usize) {
                 lanes.nodes[node].note(trouble);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runtimes_that_ended_are_forgotten_and_those_that_live_are_not() {
+        let lanes = Lanes::new(Vec::new(), Duration::from_secs(1));
+        let runtime = || tokio::runtime::Builder::new_current_thread().build().expect("a runtime starts");
+        let lives = runtime();
+        let first = lives.block_on(async { lanes.lane() });
+        for _ in 0..20 {
+            runtime().block_on(async { lanes.lane() });
+        }
+        // The one that lives, and the last, of whose end nobody has heard yet.
+        assert_eq!(lanes.runtimes(), 2);
+        assert!(Arc::ptr_eq(&first, &lives.block_on(async { lanes.lane() })));
     }
 }
