@@ -10,7 +10,7 @@ use tollgate::{Error, Event, Happening, Result};
 
 use crate::args::UrlArg;
 use crate::connect::connect_or_end;
-use crate::exit::Exit;
+use crate::exit::{Exit, report};
 use crate::signals::Signals;
 use crate::{show, tell};
 
@@ -19,6 +19,8 @@ use crate::{show, tell};
 /// Tells of every lock, or of those whose names start with PREFIX: who got in, and who left. What happens faster than
 /// the engine tells may be skipped, but never comes out of order for a name. On file: locks are looked at ten times a
 /// second, and an end may be a release as well as a crash.
+///
+/// A lock that cannot be read is told of once, on stderr, and hides no other.
 ///
 /// Ends with exit code 0 on Ctrl-C or SIGTERM, and when nobody reads any more. A signal that comes before the engine
 /// has answered for the first time ends it as usual, with 128 + n.
@@ -69,6 +71,10 @@ pub(crate) async fn run(args: WatchArgs) -> Result<Exit> {
                     if !is_read {
                         return Ok(Exit::OK);
                     }
+                }
+                // One lock that cannot be read hides no other.
+                Some(Err(error)) if error.lock().is_some() && !error.is_retryable() => {
+                    report(&error);
                 }
                 Some(Err(error)) if error.is_retryable() => {
                     note_once(&mut trouble, &error);

@@ -55,6 +55,8 @@ pub trait Backend: Send + Sync + 'static {
     /// - A waiter whose session ended is never granted; its future fails with [`ErrorKind::Lost`](crate::ErrorKind).
     /// - A standalone claim is kept alive while it waits, and by nobody once it is granted.
     /// - A waiter whose process died does not hold up the queue.
+    /// - An engine that is away is an error for a claim that it has not answered yet. One that waits goes on
+    ///   waiting ([`wait::Outage`](crate::wait::Outage)).
     /// - When the future is dropped the claim may still be queued, or granted: the core calls
     ///   [`withdraw`](Self::withdraw) then.
     /// - When it returns an error, too.
@@ -88,6 +90,8 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// - Acts only on the grant with this owner id, compared and acted on atomically.
     /// - May be repeated: `AlreadyLost` if there was nothing left to release.
+    /// - The grant's deadline is the one that its last renewal has reached, as far as this process knows: a lock that is
+    ///   gone before it was not left to expire.
     fn release<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Result<Release>>;
 
     /// Completes when the engine tells, unasked, that the grant is lost: a session ended, an operator asked

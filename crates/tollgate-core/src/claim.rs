@@ -59,11 +59,11 @@ pub struct Details {
     /// The host's name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub host: String,
-    /// The process on that host.
-    #[serde(default)]
+    /// The process on that host; 0 if it is not known, as of a client that is not Tollgate.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub pid: u32,
-    /// The wall-clock time of the claim, in milliseconds since 1970. For display only.
-    #[serde(default)]
+    /// The wall-clock time of the claim, in milliseconds since 1970; 0 if it is not known. For display only.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub since_ms: u64,
     /// What the user added.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -101,8 +101,24 @@ impl Details {
     }
 }
 
+fn is_zero<N: Default + PartialEq>(number: &N) -> bool {
+    *number == N::default()
+}
+
 /// The host's name, read once.
 fn host_name() -> &'static str {
     static NAME: std::sync::OnceLock<String> = std::sync::OnceLock::new();
     NAME.get_or_init(|| rustix::system::uname().nodename().to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_of_a_holder_is_left_out() {
+        assert_eq!(serde_json::to_string(&Details::default()).unwrap(), "{}");
+        let known = serde_json::to_string(&Details::of_this_process()).unwrap();
+        assert!(known.contains("\"pid\":") && known.contains("\"since_ms\":"), "{known}");
+    }
 }

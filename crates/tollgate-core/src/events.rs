@@ -10,7 +10,7 @@ use tollgate_types::{LockName, Token};
 
 use crate::backend::{Backend, BoxStream};
 use crate::clock::Clock;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::state::{Event, Happening};
 
 /// The holders' tokens of every lock that was seen.
@@ -19,7 +19,8 @@ type Seen = BTreeMap<LockName, BTreeSet<Token>>;
 /// Looks at the locks under `prefix` every `interval` and tells what changed.
 ///
 /// A grant that came and went between two looks is skipped. Events of one name come in the order of their
-/// tokens, ends before grants.
+/// tokens, ends before grants. A lock that cannot be read is an error, told once until it can be read again, and hides
+/// no other.
 pub fn poll<'a>(
     backend: &'a dyn Backend,
     clock: Arc<dyn Clock>,
@@ -27,8 +28,8 @@ pub fn poll<'a>(
     interval: Duration,
 ) -> BoxStream<'a, Result<Event>> {
     struct State {
-        seen: Option<Seen>,
-        due: VecDeque<Event>,
+        seen: Option<Look>,
+        due: VecDeque<Result<Event>>,
     }
     let start = State { seen: None, due: VecDeque::new() };
     let prefix: Arc<str> = prefix.into();
@@ -37,16 +38,24 @@ pub fn poll<'a>(
         async move {
             loop {
                 if let Some(event) = state.due.pop_front() {
-                    return Some((Ok(event), state));
+                    return Some((event, state));
                 }
                 if state.seen.is_some() {
                     clock.sleep_until(clock.now() + interval).await;
                 }
                 match look(backend, &prefix).await {
-                    Ok(now) => {
-                        if let Some(before) = state.seen.replace(now) {
-                            state.due = changes(&before, state.seen.as_ref().unwrap_or(&before));
+                    Ok((now, errors)) => {
+                        let before = state.seen.take();
+                        let now = now.after(before.as_ref());
+                        state.due.extend(errors.into_iter().filter_map(|(name, error)| {
+                            let told =
+                                before.as_ref().is_some_and(|before| before.unreadable.contains(&name));
+                            (!told).then_some(Err(error))
+                        }));
+                        if let Some(before) = &before {
+                            state.due.extend(changes(&before.seen, &now.seen).into_iter().map(Ok));
                         }
+                        state.seen = Some(now);
                     }
                     Err(error) => return Some((Err(error), state)),
                 }
@@ -55,15 +64,46 @@ pub fn poll<'a>(
     }))
 }
 
-async fn look(backend: &dyn Backend, prefix: &str) -> Result<Seen> {
-    let mut seen = Seen::new();
+/// What one look saw.
+#[derive(Default)]
+struct Look {
+    seen: Seen,
+    unreadable: BTreeSet<LockName>,
+}
+
+impl Look {
+    /// Of those that cannot be read now, what was seen of them `before` is all that is known.
+    fn after(mut self, before: Option<&Self>) -> Self {
+        for name in &self.unreadable {
+            if let Some(tokens) = before.and_then(|before| before.seen.get(name)) {
+                self.seen.insert(name.clone(), tokens.clone());
+            }
+        }
+        self
+    }
+}
+
+/// Looks once. Errors about one lock come with its name; any other ends the look.
+async fn look(backend: &dyn Backend, prefix: &str) -> Result<(Look, Vec<(LockName, Error)>)> {
+    let (mut look, mut errors) = (Look::default(), Vec::new());
     let mut locks = backend.list(prefix);
     while let Some(lock) = locks.next().await {
-        let lock = lock?;
-        let tokens = lock.holders.iter().filter_map(|holder| holder.token).collect();
-        seen.insert(lock.name, tokens);
+        match lock {
+            Ok(lock) => {
+                let tokens = lock.holders.iter().filter_map(|holder| holder.token).collect();
+                look.seen.insert(lock.name, tokens);
+            }
+            Err(error) => match error.lock().cloned() {
+                // What passes by itself says nothing of the lock.
+                Some(name) if !error.is_retryable() => {
+                    look.unreadable.insert(name.clone());
+                    errors.push((name, error));
+                }
+                _ => return Err(error),
+            },
+        }
     }
-    Ok(seen)
+    Ok((look, errors))
 }
 
 fn changes(before: &Seen, now: &Seen) -> VecDeque<Event> {
@@ -92,5 +132,15 @@ mod tests {
             changes(&seen(&[1, 2]), &seen(&[2, 3])).into_iter().map(|e| (e.what, e.token.get())).collect();
         assert_eq!(told, [(Happening::Ended, 1), (Happening::Granted, 3)]);
         assert_eq!(changes(&seen(&[1]), &Seen::new()).len(), 1);
+    }
+
+    #[test]
+    fn a_lock_that_cannot_be_read_has_not_ended() {
+        let name = LockName::new("a").unwrap();
+        let before =
+            Look { seen: Seen::from([(name.clone(), BTreeSet::from([Token::MIN]))]), ..Look::default() };
+        let now = Look { unreadable: BTreeSet::from([name]), ..Look::default() }.after(Some(&before));
+        assert!(changes(&before.seen, &now.seen).is_empty());
+        assert_eq!(changes(&before.seen, &Look::default().after(Some(&before)).seen).len(), 1);
     }
 }

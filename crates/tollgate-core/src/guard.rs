@@ -77,7 +77,9 @@ impl Guard {
             self.settled = true;
             return Ok(Release::AlreadyLost);
         }
-        let released = self.lease.hold.backend.release(&self.lease.hold.grant).await;
+        let hold = &self.lease.hold;
+        let renewed = hold.as_renewed();
+        let released = hold.backend.release(renewed.as_deref().unwrap_or(&hold.grant)).await;
         self.settled = released.is_ok();
         let released = released.map_err(|error| error.during("release").on(self.name()))?;
         Ok(if matches!(before, GuardState::Lost { .. }) { Release::AlreadyLost } else { released })

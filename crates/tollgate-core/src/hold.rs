@@ -131,6 +131,13 @@ impl Hold {
             .fold(lease, |first, other| if other.0 < first.0 { other } else { first })
     }
 
+    /// The grant with the deadline that its renewals have reached; `None` if that is the one it was given with.
+    pub(crate) fn as_renewed(&self) -> Option<Box<Grant>> {
+        let deadline = Deadline::At(self.lease_end());
+        let renewed = matches!(self.grant.deadline, Deadline::At(_)) && deadline != self.grant.deadline;
+        renewed.then(|| Box::new(Grant { deadline, ..self.grant.clone() }))
+    }
+
     /// Until when the engine's answers allow us to believe in it.
     pub(crate) fn lease_end(&self) -> Moment {
         Moment::from_nanos(self.lease.load(Ordering::Acquire))

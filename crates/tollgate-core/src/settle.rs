@@ -46,7 +46,10 @@ pub(crate) async fn release(hold: &Hold) {
     let until = forgotten_after(&*hold.backend, &*hold.clock, hold.grant.ttl);
     let owed = Owed { backend: &*hold.backend, name: &hold.grant.name, ttl: hold.grant.ttl };
     until_answered(&*hold.clock, until, owed, || {
-        Box::pin(async { hold.backend.release(&hold.grant).await.is_ok() })
+        Box::pin(async {
+            let renewed = hold.as_renewed();
+            hold.backend.release(renewed.as_deref().unwrap_or(&hold.grant)).await.is_ok()
+        })
     })
     .await;
 }

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
+use tollgate_core::wait::Outage;
 use tollgate_core::{Age, Claim, Error, ErrorKind, Grant, Mode, Moment, OwnerId, Result, Token};
 
 use crate::backend::{EXPIRY_EVERY, RedisBackend, millis, note_age};
@@ -24,6 +25,18 @@ const A_SECOND: u64 = 1_000_000;
 /// How long an idle lock's token is remembered, in seconds: seven days, and the hour after which that is said again.
 pub(crate) const REMEMBERED: u64 = 7 * 24 * 3600 + EXPIRY_EVERY.as_secs();
 
+/// How a claim asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ask {
+    /// To get in now.
+    Once,
+    /// To get in, or to wait.
+    ToWait,
+    /// It waits already: by the script alone, which knows it by its owner id and may be asked again. What plain
+    /// commands took need not have a token yet that counts.
+    AsWaiter,
+}
+
 /// An acquire that was sent. Whoever gives it up leaves behind over which connection it went.
 struct Asking<'a> {
     backend: &'a RedisBackend,
@@ -40,13 +53,13 @@ impl Drop for Asking<'_> {
 }
 
 impl RedisBackend {
-    /// Asks once, to get in or to wait.
-    pub(crate) async fn ask(&self, claim: &Claim, wait: bool) -> Result<Acquired> {
+    /// Asks once.
+    pub(crate) async fn ask(&self, claim: &Claim, how: Ask) -> Result<Acquired> {
         let key = key_of(&self.prefix, &claim.name);
         let sent = self.clock.now();
         let rest = self.rest(claim, sent)?;
         let mut asking = Asking { backend: self, owner: claim.owner, over: None };
-        let answer = self.ask_over(&mut asking, claim, &key, &rest, sent, wait).await;
+        let answer = self.ask_over(&mut asking, claim, &key, &rest, sent, how).await;
         if !matches!(&answer, Err(error) if error.kind() == ErrorKind::Indeterminate) {
             asking.over = None;
         }
@@ -63,16 +76,17 @@ impl RedisBackend {
         key: &str,
         rest: &[u8],
         sent: Moment,
-        wait: bool,
+        how: Ask,
     ) -> Result<Acquired> {
         if claim.mode == Mode::Exclusive
             && self.remembered.has(key, sent)
+            && how != Ask::AsWaiter
             && !self.contended.has(key, sent)
             && let Some(taken) = self.take(asking, claim, key, rest, sent).await?
         {
             return Ok(taken);
         }
-        let answer = Box::pin(self.queue_up(asking, claim, key, rest, wait)).await?;
+        let answer = Box::pin(self.queue_up(asking, claim, key, rest, how)).await?;
         if matches!(answer, Acquired::Granted { .. }) {
             self.remembered.note(key, sent);
         }
@@ -95,7 +109,7 @@ impl RedisBackend {
         claim: &Claim,
         key: &str,
         rest: &[u8],
-        wait: bool,
+        how: Ask,
     ) -> Result<Acquired> {
         let limit;
         let kind = match claim.mode {
@@ -107,7 +121,8 @@ impl RedisBackend {
             }
         };
         let request = self.by_owner(&script::ACQUIRE, key, claim.owner);
-        let request = request.arg(kind).arg(millis(claim.ttl)).arg(rest).arg(if wait { "1" } else { "0" });
+        let request =
+            request.arg(kind).arg(millis(claim.ttl)).arg(rest).arg(if how == Ask::Once { "0" } else { "1" });
         Acquired::parse(&self.site.run(key, &request, |link| asking.over = Some(link.clone())).await?)
     }
 
@@ -176,9 +191,21 @@ impl RedisBackend {
 
     pub(crate) async fn wait(&self, claim: &Claim) -> Result<Grant> {
         let mut expected: Option<Expected> = None;
+        let mut outage = Outage::default();
         loop {
             let mut losses = self.inbox.losses();
-            let wait = match self.ask(claim, true).await? {
+            let asked = match &expected {
+                None => self.ask(claim, Ask::ToWait).await?,
+                Some(_) => match self.ask_again(claim).await {
+                    Ok(asked) => asked,
+                    Err(error) => {
+                        tokio::time::sleep(outage.pause(error)?).await;
+                        continue;
+                    }
+                },
+            };
+            outage.is_over();
+            let wait = match asked {
                 Acquired::Granted { token, sent, age } => {
                     note_age(claim, age);
                     let waited = expected.is_some();
@@ -205,6 +232,17 @@ impl RedisBackend {
                 () = tokio::time::sleep(self.pause(claim.ttl, wait)) => {}
             }
         }
+    }
+
+    /// Asks as one that waits. If it is not known what became of the last time, that connection is closed on both
+    /// sides first: what is still on its way must not arrive when this claim is over.
+    async fn ask_again(&self, claim: &Claim) -> Result<Acquired> {
+        let before = self.unanswered().get(&claim.owner).cloned();
+        if let Some(link) = before {
+            self.site.cut(&link).await?;
+            self.unanswered().remove(&claim.owner);
+        }
+        self.ask(claim, Ask::AsWaiter).await
     }
 
     /// Until a waiter asks again: its place is refreshed every third of its ttl, and it looks now and then

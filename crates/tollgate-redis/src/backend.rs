@@ -12,9 +12,10 @@ use tollgate_core::{
     Revocation, Token, events,
 };
 
+use crate::acquire::Ask;
 use crate::capabilities::capabilities;
 use crate::config::RedisConfig;
-use crate::error::unexpected;
+use crate::error::{is_of_another_type, unexpected};
 use crate::inbox::Inbox;
 use crate::keys::key_of;
 use crate::link::Link;
@@ -94,9 +95,30 @@ impl RedisBackend {
 
     pub(crate) async fn seen(&self, name: LockName) -> Result<Option<LockState>> {
         let key = key_of(&self.prefix, &name);
-        let answer = self.run(&key, &Request::new(&script::INSPECT, &key)).await?;
+        let answer = match self.run(&key, &Request::new(&script::INSPECT, &key)).await {
+            Err(error) if is_of_another_type(&error) => return Err(self.in_our_place(&key, error).await),
+            answer => answer?,
+        };
         let inspected = Inspected::from_redis_value_ref(&answer).map_err(|_| unexpected(&answer))?;
         state(name, inspected)
+    }
+
+    /// Repeats a release whose answer was lost over `first`: it acts by owner id, so it may be. Answers whether the lock
+    /// was ours until one of both.
+    async fn release_again(
+        &self,
+        key: &str,
+        request: &Request,
+        grant: &Grant,
+        first: Option<Link>,
+    ) -> Result<bool> {
+        let mut second = None;
+        let answer = self.site.run(key, request, |link| second = Some(link.clone())).await?;
+        // If it is gone, it was the first one that gave it back, unless it ended before: by its deadline, or with the
+        // memory of a server that was restarted, or is another by now.
+        let one_run = first.zip(second).is_some_and(|(first, second)| first.is_in_the_run_of(&second));
+        let in_time = matches!(grant.deadline, Deadline::At(end) if self.clock.now() < end);
+        Ok(yes(&answer)? || (one_run && in_time))
     }
 
     /// Remembers over which connection an acquire went that nobody waits for any more.
@@ -140,7 +162,7 @@ impl Backend for RedisBackend {
 
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Attempt>> {
         Box::pin(async move {
-            match self.ask(claim, false).await? {
+            match self.ask(claim, Ask::Once).await? {
                 Acquired::Granted { token, sent, age } => {
                     note_age(claim, age);
                     Ok(Attempt::Granted(self.grant(claim, token, sent)))
@@ -203,16 +225,14 @@ impl Backend for RedisBackend {
         Box::pin(async move {
             let key = key_of(&self.prefix, &grant.name);
             let request = self.by_owner(&script::RELEASE, &key, grant.owner);
-            // It acts by owner id, so it may be repeated.
-            let (answer, again) = match self.run(&key, &request).await {
+            let mut first = None;
+            let released = match self.site.run(&key, &request, |link| first = Some(link.clone())).await {
                 Err(error) if error.kind() == ErrorKind::Indeterminate => {
-                    (self.run(&key, &request).await?, true)
+                    self.release_again(&key, &request, grant, first).await?
                 }
-                answer => (answer?, false),
+                answer => yes(&answer?)?,
             };
-            // A lock that was still ours by the deadline was given back by the request whose answer was lost.
-            let in_time = matches!(grant.deadline, Deadline::At(end) if self.clock.now() < end);
-            Ok(if yes(&answer)? || (again && in_time) { Release::Released } else { Release::AlreadyLost })
+            Ok(if released { Release::Released } else { Release::AlreadyLost })
         })
     }
 

@@ -166,7 +166,7 @@ impl Cluster {
 
     fn links_to_host(&self, host: &Host) -> Arc<Links> {
         let fresh = || {
-            let target = Target::Fixed(Endpoint::new(host.clone(), self.speech.clone()));
+            let target = Target::Member(Endpoint::new(host.clone(), self.speech.clone()));
             Arc::new(Links::new(target, self.subscription.clone(), self.clock.clone()))
         };
         self.known().links.entry(host.clone()).or_insert_with(fresh).clone()

@@ -9,12 +9,16 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tollgate_core::{Error, ErrorKind, Result};
 
-use crate::error::{of_connect, too_old};
+use crate::error::{is_of_login, of_connect, too_old};
 use crate::sentinel::Sentinel;
 use crate::stream::Carrier;
 
 /// How long a server may take to answer a TLS greeting: less than to connect.
 const TO_SECURE: Duration = Duration::from_secs(3);
+
+/// What to do about a server that is not encrypted.
+pub(crate) const NOT_ENCRYPTED: &str =
+    "if it does not speak TLS, write redis:// instead of rediss://, or redlock:// instead of redlocks://";
 
 /// A host and a port.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -53,6 +57,8 @@ pub(crate) struct Speech {
 pub(crate) enum Target {
     /// Always the same.
     Fixed(Endpoint),
+    /// Always the same, but others of its cluster may take over what it has.
+    Member(Endpoint),
     /// Whichever is the primary now.
     Primary(Sentinel),
 }
@@ -60,7 +66,7 @@ pub(crate) enum Target {
 impl Target {
     pub(crate) async fn endpoint(&self) -> Result<Endpoint> {
         match self {
-            Self::Fixed(endpoint) => Ok(endpoint.clone()),
+            Self::Fixed(endpoint) | Self::Member(endpoint) => Ok(endpoint.clone()),
             Self::Primary(sentinel) => sentinel.primary().await,
         }
     }
@@ -96,11 +102,8 @@ impl Endpoint {
         let securing = TlsConnector::from(tls.clone()).connect(name, stream);
         // A Redis that does not speak TLS waits for the end of what it takes for a command.
         let secured = tokio::time::timeout(TO_SECURE, securing).await.map_err(|_| {
-            let message = format!(
-                "{} did not answer a TLS greeting within {TO_SECURE:?}; if it does not speak TLS, write redis:// \
-                 instead of rediss://",
-                self.host
-            );
+            let message =
+                format!("{} did not answer a TLS greeting within {TO_SECURE:?}; {NOT_ENCRYPTED}", self.host);
             Error::new(ErrorKind::Unavailable, message)
         })?;
         let secured = secured.map_err(|error| self.insecure(error))?;
@@ -116,13 +119,9 @@ impl Endpoint {
     fn insecure(&self, error: std::io::Error) -> Error {
         let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         let (kind, message) = match tls {
-            Some(rustls::Error::InvalidMessage(_)) => (
-                ErrorKind::Config,
-                format!(
-                    "{} does not speak TLS; write redis:// instead of rediss://, or another port",
-                    self.host
-                ),
-            ),
+            Some(rustls::Error::InvalidMessage(_)) => {
+                (ErrorKind::Config, format!("{} does not speak TLS on this port; {NOT_ENCRYPTED}", self.host))
+            }
             Some(rustls::Error::InvalidCertificate(_)) => (
                 ErrorKind::Config,
                 format!("the certificate of {} is not trusted; name who signed it with ?ca=FILE", self.host),
@@ -142,11 +141,31 @@ impl Endpoint {
         Error::new(kind, message).caused_by(error)
     }
 
+    /// How URLs of such a server begin.
+    fn scheme(&self) -> &'static str {
+        if self.is_encrypted() { "rediss" } else { "redis" }
+    }
+
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.speech.tls.is_some()
+    }
+
+    /// It only knows where others are.
+    pub(crate) fn of_sentinel(&self) -> Error {
+        let message = format!(
+            "{0} is a sentinel and has no locks; write {1}-sentinel://{0}/SERVICE",
+            self.host,
+            self.scheme()
+        );
+        Error::new(ErrorKind::Config, message)
+    }
+
     /// What went wrong before the first request.
     pub(crate) fn of_greeting(&self, error: RedisError) -> Error {
         if self.speech.tls.is_none() && error.is_connection_dropped() {
             let message = format!(
-                "{} hung up at the first word; if it wants TLS, write rediss:// instead of redis://",
+                "{} hung up at the first word; if it wants TLS, write rediss:// instead of redis://; if it has as many \
+                 clients as it takes, close some, or raise its maxclients",
                 self.host
             );
             return Error::new(ErrorKind::Unavailable, message).caused_by(error);
@@ -162,6 +181,14 @@ impl Endpoint {
                 Error::new(ErrorKind::Config, message).caused_by(error)
             }
             redis::ErrorKind::RESP3NotSupported => too_old("before 6"),
+            _ if is_of_login(&error) => {
+                let message = format!(
+                    "{} does not accept the user or password; put them into the URL: {}://USER:PASSWORD@HOST",
+                    self.host,
+                    self.scheme()
+                );
+                Error::new(ErrorKind::Denied, message).caused_by(error)
+            }
             _ => of_connect(error),
         }
     }

@@ -14,8 +14,13 @@ pub(crate) fn of_request(error: RedisError, link: &Link) -> Error {
         return Error::new(ErrorKind::Indeterminate, message).caused_by(error);
     }
     // A primary that is none any more: the next request looks for the one there is.
-    if matches!(error.code(), Some("READONLY" | "MASTERDOWN" | "LOADING" | "CLUSTERDOWN")) {
+    let code = code_of(&error);
+    if matches!(code, Some("READONLY" | "MASTERDOWN" | "LOADING" | "CLUSTERDOWN")) {
         link.close();
+    }
+    if code == Some("READONLY") && link.is_replaceable() {
+        let message = "this server is the primary no more; a fail-over is under way, try again";
+        return Error::new(ErrorKind::Unavailable, message).caused_by(error);
     }
     of_answer(error)
 }
@@ -35,39 +40,132 @@ fn unreachable(error: RedisError) -> Error {
 
 /// What Redis itself said.
 pub(crate) fn of_answer(error: RedisError) -> Error {
-    let (kind, message) = match (error.code(), error.kind()) {
-        (Some("NOAUTH" | "WRONGPASS"), _) | (_, Kind::AuthenticationFailed) => (
+    // Of several commands the first one's: the others follow from it, or are alike.
+    let error = match error.clone().into_server_errors().as_deref() {
+        Some([(_, first), ..]) => first.clone().into(),
+        _ => error,
+    };
+    let (kind, message) = of_words(&error).unwrap_or_else(|| of_code(&error));
+    Error::new(kind, message).caused_by(error)
+}
+
+/// What Redis has a code for.
+fn of_code(error: &RedisError) -> (ErrorKind, &'static str) {
+    match code_of(error).unwrap_or_default() {
+        _ if is_of_login(error) => (
             ErrorKind::Denied,
             "Redis does not accept the user or password; put them into the URL: redis://USER:PASSWORD@HOST",
         ),
-        _ if of_rights(&error) => (
+        _ if of_rights(error) => (
             ErrorKind::Denied,
             "this user may not do all that locks need; ACL SETUSER NAME ~lock:* ~{lock:* &tg:* +@read +@write +@scripting \
              +@pubsub +@connection +time +client|kill allows it",
         ),
-        (Some("READONLY"), _) => {
+        "READONLY" => {
             (ErrorKind::Config, "this Redis is a replica; connect to the primary, or through Sentinel")
         }
-        (Some("OOM"), _) => {
-            (ErrorKind::Unavailable, "Redis is out of memory; raise maxmemory, or remove something")
-        }
-        (Some("LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN"), _) => {
+        "OOM" => (ErrorKind::Unavailable, "Redis is out of memory; raise maxmemory, or remove something"),
+        "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" => {
             (ErrorKind::Unavailable, "Redis is not ready yet; try again")
         }
-        (Some("BUSY"), _) => {
+        "BUSY" => {
             (ErrorKind::Unavailable, "Redis is busy with somebody's script; try again, or end that script")
         }
-        (Some("MISCONF"), _) => (
+        "MISCONF" => (
             ErrorKind::Unavailable,
             "Redis cannot save to its disk and refuses writes; make room there, or repair it",
         ),
-        (Some("WRONGTYPE"), _) => (
+        "WRONGTYPE" => (
             ErrorKind::Config,
             "a key of this lock holds something else; choose another prefix with ?prefix=",
         ),
+        "MOVED" | "ASK" | "CROSSSLOT" => (
+            ErrorKind::Config,
+            "this Redis is one of a cluster, and the lock is on another; write redis-cluster:// instead of redis:// (a \
+             node of Redlock must be in no cluster)",
+        ),
+        "NOREPLICAS" => (
+            ErrorKind::Unavailable,
+            "this Redis has fewer replicas than its min-replicas-to-write, and refuses writes; start them, or lower it",
+        ),
         _ => (ErrorKind::Unexpected, "Redis answered with an error"),
+    }
+}
+
+/// What Redis has only words for.
+fn of_words(error: &RedisError) -> Option<(ErrorKind, &'static str)> {
+    let words = error.to_string();
+    let says = |what: &str| words.contains(what);
+    Some(match () {
+        () if error.code() != Some("ERR") => return None,
+        () if says("max number of clients reached") => (
+            ErrorKind::Unavailable,
+            "Redis has as many clients as it takes; try again, close some, or raise its maxclients",
+        ),
+        () if says("refused to switch database") => (
+            ErrorKind::Config,
+            "this Redis has no database with the number in the URL; use a smaller one, or raise its `databases`",
+        ),
+        () if says("cluster support disabled") => {
+            (ErrorKind::Config, "this Redis is in no cluster; write redis:// instead of redis-cluster://")
+        }
+        () if is_unknown_command(error) => (
+            ErrorKind::Config,
+            "this server does not know a command that locks need; they need a Redis, 6.2 or later, and no sentinel",
+        ),
+        () => return None,
+    })
+}
+
+/// Whether it is about who we are.
+pub(crate) fn is_of_login(error: &RedisError) -> bool {
+    matches!(error.code(), Some("NOAUTH" | "WRONGPASS")) || error.kind() == Kind::AuthenticationFailed
+}
+
+/// Whether the server has no such command at all.
+fn is_unknown_command(error: &RedisError) -> bool {
+    error.detail().is_some_and(|words| words.to_lowercase().contains("unknown command"))
+}
+
+/// Whether the server has no command that it was asked for.
+pub(crate) fn lacks_command(error: &Error) -> bool {
+    said(error).is_some_and(is_unknown_command)
+}
+
+/// What Redis calls the error. Of what went wrong inside a script, versions before 7 say it in the middle of a sentence:
+/// `ERR Error running script (call to f_…): @user_script:12: -READONLY You can't write …`.
+pub(crate) fn code_of(error: &RedisError) -> Option<&str> {
+    let code = error.code()?;
+    let words = error.detail().unwrap_or_default();
+    let inner = || {
+        let (_, inner) = words.split_once("@user_script:")?;
+        let is_code = |word: &&str| CODES.contains(word);
+        inner.split_whitespace().map(|word| word.trim_start_matches('-')).find(is_code)
     };
-    Error::new(kind, message).caused_by(error)
+    if code == "ERR" { inner().or(Some(code)) } else { Some(code) }
+}
+
+/// What commands of ours can fail with inside a script.
+const CODES: &[&str] = &[
+    "READONLY",
+    "OOM",
+    "MISCONF",
+    "NOREPLICAS",
+    "MASTERDOWN",
+    "CLUSTERDOWN",
+    "LOADING",
+    "NOPERM",
+    "WRONGTYPE",
+];
+
+/// Whether Redis said that one of the keys is of another type.
+pub(crate) fn is_of_another_type(error: &Error) -> bool {
+    said(error).is_some_and(|error| code_of(error) == Some("WRONGTYPE"))
+}
+
+/// What Redis said, if this error is of its making.
+fn said(error: &Error) -> Option<&RedisError> {
+    std::error::Error::source(error)?.downcast_ref()
 }
 
 /// Whether it is about what this user may do; what a script may not do is said in words alone.
@@ -88,4 +186,52 @@ pub(crate) fn too_old(version: &str) -> Error {
 /// An answer that no script gives.
 pub(crate) fn unexpected(answer: &impl std::fmt::Debug) -> Error {
     Error::new(ErrorKind::Unexpected, format!("Redis answered what no script of ours says: {answer:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(answer: &str) -> ErrorKind {
+        let answer = redis::parse_redis_value(format!("-{answer}\r\n").as_bytes()).unwrap();
+        of_answer(answer.extract_error().unwrap_err()).kind()
+    }
+
+    #[test]
+    fn errors_of_scripts_count_alike_whatever_version_says_them() {
+        let older = "ERR Error running script (call to f_0a1b): @user_script:12: ";
+        for (code, expected) in [
+            ("READONLY You can't write against a read only replica.", ErrorKind::Config),
+            ("OOM command not allowed when used memory > 'maxmemory'.", ErrorKind::Unavailable),
+            ("MISCONF Redis is configured to save RDB snapshots", ErrorKind::Unavailable),
+            ("NOREPLICAS Not enough good replicas to write.", ErrorKind::Unavailable),
+            ("WRONGTYPE Operation against a key holding the wrong kind of value", ErrorKind::Config),
+            ("NOPERM this user has no permissions", ErrorKind::Denied),
+        ] {
+            for said in [
+                format!("{code} script: 0a1b, on @user_script:12."),
+                format!("{older}@user_script: 12: -{code}"),
+                format!("{older}{code}"),
+            ] {
+                assert_eq!(kind(&said), expected, "{said}");
+            }
+        }
+        assert_eq!(
+            kind("ERR Error running script (call to f_0a1b): @user_script:3: x"),
+            ErrorKind::Unexpected
+        );
+    }
+
+    #[test]
+    fn what_has_no_code_of_its_own_is_told_by_its_words() {
+        for (said, expected) in [
+            ("ERR max number of clients reached", ErrorKind::Unavailable),
+            ("ERR This instance has cluster support disabled", ErrorKind::Config),
+            ("ERR unknown command 'EVAL', with args beginning with: ", ErrorKind::Config),
+            ("MOVED 866 127.0.0.1:7001", ErrorKind::Config),
+            ("NOAUTH Authentication required.", ErrorKind::Denied),
+        ] {
+            assert_eq!(kind(said), expected, "{said}");
+        }
+    }
 }

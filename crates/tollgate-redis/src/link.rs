@@ -40,6 +40,8 @@ pub(crate) struct Identity {
     pub(crate) run_id: Option<String>,
     /// What its clock says.
     pub(crate) clock: ServerClock,
+    /// Another may take its place: there are sentinels, or a cluster.
+    pub(crate) replaceable: bool,
 }
 
 impl Link {
@@ -93,12 +95,22 @@ impl Link {
         &self.0.identity.clock
     }
 
+    /// Whether another may take the server's place.
+    pub(crate) fn is_replaceable(&self) -> bool {
+        self.0.identity.replaceable
+    }
+
     pub(crate) fn server(&self) -> &Arc<str> {
         &self.0.identity.server
     }
 
     pub(crate) fn id(&self) -> u64 {
         self.0.identity.id
+    }
+
+    /// Whether both go to one run of one server, as far as this user may know.
+    pub(crate) fn is_in_the_run_of(&self, other: &Self) -> bool {
+        self.run_id().is_some() && self.run_id() == other.run_id() && self.server() == other.server()
     }
 
     /// Which run of the server it goes to; `None` if this user may not know.

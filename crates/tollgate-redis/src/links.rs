@@ -13,7 +13,7 @@ use redis::{AsyncConnectionConfig, Cmd, PushInfo, PushKind, Value};
 use tokio::runtime::{Handle, Id};
 use tollgate_core::{Clock, Error, ErrorKind, Result};
 
-use crate::endpoint::Target;
+use crate::endpoint::{Endpoint, Target};
 use crate::error::{of_connect, of_request, too_old};
 use crate::inbox::Inbox;
 use crate::link::{Identity, Link};
@@ -114,7 +114,7 @@ impl Links {
         }
         let wire = Wire::open(&endpoint, config.set_response_timeout(None), closed, SHORT).await?;
         let mut connection = wire.connection();
-        let run_id = introduced(&mut connection).await?;
+        let run_id = introduced(&mut connection, &endpoint).await?;
         let mut who = redis::pipe();
         // The script does nothing: whoever may not run it could take locks and never give them back.
         who.cmd("CLIENT").arg("ID").cmd("TIME").cmd("EVAL").arg("return 1").arg(0).ignore();
@@ -128,7 +128,8 @@ impl Links {
             let _: u64 = probe.query_async(&mut connection).await.map_err(of_connect)?;
         }
         let server = Arc::from(endpoint.address());
-        Ok(Link::new(wire, Identity { server, id, run_id, clock }))
+        let replaceable = !matches!(self.target, Target::Fixed(_));
+        Ok(Link::new(wire, Identity { server, id, run_id, clock, replaceable }))
     }
 
     /// Sends a plain command over this runtime's connection.
@@ -160,8 +161,8 @@ impl Links {
     }
 }
 
-/// What the server says of itself: its run id. Refuses one that is too old.
-async fn introduced(connection: &mut MultiplexedConnection) -> Result<Option<String>> {
+/// What the server says of itself: its run id. Refuses one that is too old, and one that has no keys.
+async fn introduced(connection: &mut MultiplexedConnection, at: &Endpoint) -> Result<Option<String>> {
     let mut info = Cmd::new();
     let answer: std::result::Result<String, _> = info.arg("INFO").arg("server").query_async(connection).await;
     let about = match answer {
@@ -175,6 +176,9 @@ async fn introduced(connection: &mut MultiplexedConnection) -> Result<Option<Str
     let mut numbers = version.split('.').map(|number| number.parse().unwrap_or(0));
     if !version.is_empty() && (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < OLDEST {
         return Err(too_old(version));
+    }
+    if field("redis_mode") == Some("sentinel") {
+        return Err(at.of_sentinel());
     }
     Ok(field("run_id").map(str::to_owned))
 }

@@ -3,11 +3,16 @@
 use std::collections::{HashSet, VecDeque};
 
 use redis::{Cmd, FromRedisValue};
-use tollgate_core::{LockName, Result};
+use tollgate_core::{Error, ErrorKind, LockName, Result};
 
 use crate::backend::RedisBackend;
 use crate::error::unexpected;
 use crate::keys::{encode_prefix, name_of, starting_with};
+
+/// What is to be said of a key that is of another type than locks are.
+pub(crate) fn no_lock(key: &str, what: &str) -> String {
+    format!("the key {key:?} is a {what}, and no lock; remove it, or choose another prefix with ?prefix=")
+}
 
 /// A walk over the keys of locks, which blocks Redis no longer than a step takes.
 pub(crate) struct Scan {
@@ -37,6 +42,23 @@ impl Scan {
 }
 
 impl RedisBackend {
+    /// Says what there is at the key of a lock that cannot be read.
+    pub(crate) async fn in_our_place(&self, key: &str, error: Error) -> Error {
+        let mut question = Cmd::new();
+        question.arg("TYPE").arg(key);
+        let answer = async { self.site.link(key).await.ok()?.command(&question).await.ok() };
+        let what = answer.await.and_then(|answer| String::from_redis_value_ref(&answer).ok());
+        let message = match what.as_deref() {
+            Some("string" | "none") | None => {
+                format!(
+                    "a key beside {key:?} is none of ours; remove it, or choose another prefix with ?prefix="
+                )
+            }
+            Some(what) => no_lock(key, what),
+        };
+        Error::new(ErrorKind::Config, message).caused_by(error)
+    }
+
     pub(crate) async fn next_name(&self, scan: &mut Scan) -> Result<Option<LockName>> {
         loop {
             if let Some(name) = scan.found.pop_front() {

@@ -6,7 +6,7 @@ use redis::{AsyncConnectionConfig, Cmd};
 use tollgate_core::{Error, ErrorKind, Result};
 
 use crate::endpoint::{Endpoint, Host, Speech};
-use crate::error::of_connect;
+use crate::error::{lacks_command, of_connect};
 use crate::wire::{SHORT, Wire};
 
 /// Servers that watch over a primary and its replicas.
@@ -50,10 +50,17 @@ impl Sentinel {
         question.arg("SENTINEL").arg("get-master-addr-by-name").arg(&self.service);
         let asked = once::<Option<(String, u16)>>(&sentinel, &question).await;
         let answer = asked.map_err(|error| match error.kind() {
-            // A server that does not know the question.
-            ErrorKind::Unexpected => {
+            _ if lacks_command(&error) => {
                 let message = format!("{host} is no sentinel; name sentinels, or write redis://{host}");
                 Error::new(ErrorKind::Config, message).caused_by(error)
+            }
+            ErrorKind::Denied => {
+                let message = format!(
+                    "the sentinel {host} refuses us: {}. Sentinels have users of their own: \
+                     ?sentinel_user=USER&sentinel_password=PASSWORD",
+                    error.message()
+                );
+                Error::new(ErrorKind::Denied, message).caused_by(error)
             }
             _ => error,
         })?;

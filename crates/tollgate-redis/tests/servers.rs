@@ -234,3 +234,44 @@ async fn in_a_cluster_locks_are_spread_handed_over_listed_and_followed_when_they
         assert_eq!(guard.release().await.unwrap(), Release::Released);
     }
 }
+
+#[tokio::test]
+async fn a_primary_that_becomes_a_replica_behind_sentinels_is_a_fail_over_and_not_a_mistake() {
+    let watched = watched().await;
+    let locks = locks(&format!("redis-sentinel://{}/main", watched.sentinel.address())).await.unwrap();
+    locks.lock("a").acquire().await.unwrap().release().await.unwrap();
+    let port = watched.replica.address().port().to_string();
+    cli(watched.primary.address(), &["REPLICAOF", "127.0.0.1", &port]);
+    let error = locks.lock("b").try_acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("fail-over"), "{error}");
+    cli(watched.primary.address(), &["REPLICAOF", "NO", "ONE"]);
+    until("there is a primary again", async || match locks.lock("b").try_acquire().await {
+        Ok(guard) => guard.is_some(),
+        Err(error) => {
+            assert!(error.is_retryable(), "{error}");
+            false
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn whose_password_is_wrong_is_said() {
+    let watched = watched().await;
+    let url = format!("redis-sentinel://:wrong@{}/main", watched.sentinel.address());
+    cli(watched.primary.address(), &["CONFIG", "SET", "requirepass", "right"]);
+    let error = backend(&url).await.err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert!(error.to_string().starts_with(&watched.primary.address().to_string()), "{error}");
+    cli(watched.primary.address(), &["-a", "right", "CONFIG", "SET", "requirepass", ""]);
+    cli(watched.sentinel.address(), &["ACL", "SETUSER", "default", "resetpass", ">theirs"]);
+    let error =
+        backend(&format!("redis-sentinel://{}/main", watched.sentinel.address())).await.err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    let address = watched.sentinel.address().to_string();
+    assert!(
+        error.to_string().contains(&address) && error.to_string().contains("sentinel_password"),
+        "{error}"
+    );
+}

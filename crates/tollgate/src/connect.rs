@@ -21,7 +21,7 @@ use crate::url::Url;
 ///   any client uses, and the same for all. On their first start [`redlock_init`](crate::redlock_init) says that they are new.
 ///
 /// Every URL takes `?namespace=NAME`, which keeps all its locks under `NAME/`, out of the way of others, and
-/// `?timeout=5s`, after which an engine that does not answer is given up on.
+/// `?timeout=5s`, after which an engine that does not answer, or cannot be connected to, is given up on.
 ///
 /// What is asked of the engine can be watched: there is a `tracing` span for every operation and the `metrics`
 /// facade knows how long they took, how many locks are held, waited for and lost.
@@ -43,7 +43,12 @@ pub async fn connect(url: &str) -> Result<Locks> {
 
 async fn open(url: &str) -> Result<Locks> {
     let url = Url::parse(url)?;
-    let backend = backend(&url).await?;
+    let backend = match limit(&url)? {
+        Some(limit) => {
+            Timeout::of_connecting(&BootClock::new(Keeper::global()?), limit, backend(&url)).await?
+        }
+        None => backend(&url).await?,
+    };
     Locks::new(layered(backend, &url)?)
 }
 
@@ -63,15 +68,17 @@ fn layered(mut backend: Arc<dyn Backend>, url: &Url<'_>) -> Result<Arc<dyn Backe
 
 fn limit(url: &Url<'_>) -> Result<Option<Duration>> {
     let parsed = url.param("timeout").map(parse_duration).transpose();
-    parsed.map_err(|wrong| Error::invalid(format!("timeout: {wrong}")))
+    let limit = parsed.map_err(|wrong| Error::invalid(format!("timeout: {wrong}")))?;
+    if limit.is_some_and(|limit| limit.is_zero()) {
+        return Err(Timeout::too_short());
+    }
+    Ok(limit)
 }
 
 /// Refuses what [`layered`] would, without an engine.
 #[cfg(any(feature = "file", feature = "redis"))]
 pub(crate) fn check_layers(url: &Url<'_>) -> Result<()> {
-    if limit(url)?.is_some_and(|limit| limit.is_zero()) {
-        return Err(Timeout::too_short());
-    }
+    limit(url)?;
     url.param("namespace").map_or(Ok(()), Namespace::check)
 }
 

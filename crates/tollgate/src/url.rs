@@ -37,12 +37,12 @@ impl<'a> Url<'a> {
         Ok(Self { scheme, rest, params })
     }
 
-    /// The value of a parameter; the last one counts.
+    /// The value of a parameter, which is there once.
     pub(crate) fn param(&self, key: &str) -> Option<&'a str> {
         self.params.iter().rev().find(|(name, _)| *name == key).map(|(_, value)| *value)
     }
 
-    /// Refuses parameters that nobody read: a typing error must not change what a lock means.
+    /// Refuses parameters that nobody read, or that are there twice: a typing error must not change what a lock means.
     #[cfg_attr(not(any(feature = "file", feature = "memory", feature = "redis")), allow(dead_code))]
     pub(crate) fn check_params(&self, known: &[&str]) -> Result<()> {
         for (key, _) in &self.params {
@@ -52,6 +52,11 @@ impl<'a> Url<'a> {
                     "{}: URLs have no parameter {key:?} (known: {known})",
                     self.scheme
                 )));
+            }
+        }
+        for (place, (key, _)) in self.params.iter().enumerate() {
+            if self.params[..place].iter().any(|(before, _)| before == key) {
+                return Err(Error::invalid(format!("the parameter {key:?} is there twice; say it once")));
             }
         }
         Ok(())
@@ -69,6 +74,13 @@ mod tests {
         assert_eq!(url.params, [("a", "b"), ("c", "d=e")]);
         assert!(url.check_params(&["a", "c"]).is_ok());
         assert!(url.check_params(&["a"]).is_err());
+    }
+
+    #[test]
+    fn a_parameter_that_is_there_twice_is_named_and_its_value_is_not() {
+        let twice = Url::parse("redis://h/?prefix=a:&namespace=n&prefix=b:").unwrap();
+        let message = twice.check_params(&["prefix"]).unwrap_err().to_string();
+        assert!(message.contains("\"prefix\" is there twice") && !message.contains("b:"), "{message}");
     }
 
     #[test]

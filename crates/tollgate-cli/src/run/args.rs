@@ -16,6 +16,8 @@ use crate::args::{ClaimArgs, UrlArg};
 /// The command finds TOLLGATE_NAME, TOLLGATE_TOKEN (the fencing token: a later holder's is larger) and
 /// TOLLGATE_TOKENS (a JSON object, name to token) in its environment.
 ///
+/// Those who look at the lock see the command's first word and how many arguments it has, not the arguments.
+///
 /// For jobs that several machines or several schedulers start at about the same time, --at-least keeps the
 /// lock after a command that was quick, so that those whose clocks are late find it taken: use it with --try.
 /// On file: a small process stays behind for that; in a systemd unit, KillMode=process lets it stay.

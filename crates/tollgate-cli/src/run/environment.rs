@@ -17,13 +17,33 @@ pub(super) fn variables(guards: &Guards) -> Vec<(&'static str, String)> {
     variables
 }
 
-/// The command in a line, for those who look at the lock.
+/// The program, for those who look at the lock. Of its arguments only how many they are: everybody who reaches the
+/// engine sees this, and there may be passwords among them.
 pub(super) fn summary(command: &[OsString]) -> String {
     const LONGEST: usize = 200;
-    let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
-    let line = words.join(" ");
-    match line.char_indices().nth(LONGEST) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line,
+    let Some((program, arguments)) = command.split_first() else { return String::new() };
+    let program = program.to_string_lossy();
+    let program = match program.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &program[..end]),
+        None => program.into_owned(),
+    };
+    match arguments.len() {
+        0 => program,
+        1 => format!("{program} with 1 argument"),
+        many => format!("{program} with {many} arguments"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_sees_the_arguments() {
+        let summary = |words: &[&str]| summary(&words.iter().map(OsString::from).collect::<Vec<_>>());
+        assert_eq!(summary(&["backup"]), "backup");
+        assert_eq!(summary(&["backup", "--password=secret"]), "backup with 1 argument");
+        assert_eq!(summary(&["mysql", "-p", "secret"]), "mysql with 2 arguments");
+        assert!(summary(&[&"ä".repeat(300)]).ends_with("ä…"));
     }
 }

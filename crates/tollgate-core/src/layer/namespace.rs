@@ -59,6 +59,14 @@ impl Namespace {
         Ok(Claim { name: self.inside(&claim.name)?, ..claim.clone() })
     }
 
+    /// An error about one of many locks, with the name that is known out here.
+    fn named_outside(&self, error: Error) -> Error {
+        match error.lock().and_then(|name| self.outside(name)) {
+            Some(name) => error.about(&name),
+            None => error,
+        }
+    }
+
     fn grant(&self, grant: &Grant) -> Result<Grant> {
         Ok(Grant { name: self.inside(&grant.name)?, ..grant.clone() })
     }
@@ -162,13 +170,15 @@ impl Layer for Namespace {
     fn list(&self, prefix: &str) -> BoxStream<'_, Result<LockState>> {
         let found = self.inner.list(&format!("{}{prefix}", self.prefix));
         let renamed = |state: LockState| self.outside(&state.name).map(|name| LockState { name, ..state });
-        Box::pin(found.map_ok(renamed).filter_map(async |found| found.transpose()))
+        let found = found.map_ok(renamed).map_err(|error| self.named_outside(error));
+        Box::pin(found.filter_map(async |found| found.transpose()))
     }
 
     fn events(&self, prefix: &str) -> BoxStream<'_, Result<Event>> {
         let events = self.inner.events(&format!("{}{prefix}", self.prefix));
         let renamed = |event: Event| self.outside(&event.name).map(|name| Event { name, ..event });
-        Box::pin(events.map_ok(renamed).filter_map(async |event| event.transpose()))
+        let events = events.map_ok(renamed).map_err(|error| self.named_outside(error));
+        Box::pin(events.filter_map(async |event| event.transpose()))
     }
 
     fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>> {

@@ -39,6 +39,23 @@ impl Timeout {
         Error::invalid("a timeout of zero leaves no time for an answer; use at least 1ms")
     }
 
+    /// Gives up on an engine that cannot be connected to within `limit`.
+    pub async fn of_connecting<T>(
+        clock: &dyn Clock,
+        limit: Duration,
+        connecting: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        tokio::select! {
+            // The engine first: after a stop it and the end of our patience are there together.
+            biased;
+            connected = connecting => connected,
+            () = clock.sleep_until(clock.now() + limit) => Err(Error::new(
+                ErrorKind::Timeout,
+                format!("it took longer than {limit:?}; is it running, and is the address right?"),
+            )),
+        }
+    }
+
     async fn limited<T>(&self, kind: ErrorKind, request: BoxFuture<'_, Result<T>>) -> Result<T> {
         tokio::select! {
             // The answer first: after a stop it and the end of our patience are there together.

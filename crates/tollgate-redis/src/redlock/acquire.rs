@@ -13,7 +13,7 @@ use crate::redlock::backend::{RedlockBackend, millis};
 use crate::redlock::lanes::Links;
 use crate::redlock::quorum::{Ballot, Count, Outcome, Said, Verdict, Vote};
 use crate::redlock::round::{Reply, Round};
-use crate::redlock::script::{self, Question};
+use crate::redlock::script::{self, Question, RESERVED};
 use crate::reply::write_details;
 
 /// How often an attempt starts over because a counter moved between its two round trips.
@@ -100,7 +100,13 @@ impl RedlockBackend {
             ));
         }
         self.capabilities.check_ttl(claim.ttl)?;
-        if !self.contended.has(&self.keys(&claim.name)[0], self.clock.now())
+        let [lock, _] = self.keys(&claim.name);
+        if lock.starts_with(RESERVED) {
+            return Err(Error::invalid(format!(
+                "its key would start with {RESERVED:?}, and such keys say which nodes vote; choose another name, or prefix"
+            )));
+        }
+        if !self.contended.has(&lock, self.clock.now())
             && let Some(attempt) = self.take(claim).await?
         {
             return Ok(attempt);

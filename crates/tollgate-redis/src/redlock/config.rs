@@ -7,6 +7,7 @@ use tollgate_core::{Error, ErrorKind, Result};
 
 use crate::config::{RedisConfig, Servers, TlsFiles};
 use crate::endpoint::Endpoint;
+use crate::redlock::script::RESERVED;
 
 /// Which Redises, and which part of them.
 #[derive(Clone)]
@@ -56,6 +57,12 @@ impl RedlockConfig {
             return Err(Error::invalid(
                 "a prefix with braces would tear a lock's keys apart; leave them out",
             ));
+        }
+        if self.prefix.starts_with(RESERVED) {
+            return Err(Error::invalid(format!(
+                "keys that start with {RESERVED:?} say which nodes vote, and a lock must not be among them; choose another \
+                 prefix"
+            )));
         }
         let least = crate::redlock::capabilities::MIN_TTL;
         if self.max_ttl < least || !self.max_ttl.subsec_nanos().is_multiple_of(1_000_000) {
@@ -119,6 +126,17 @@ mod tests {
         assert!(refused(&["a", "b", "c", "d"]).contains("odd number"));
         let twice = refused(&["a", "b", "A:6379"]);
         assert!(twice.contains("a:6379 is named twice"), "{twice}");
+    }
+
+    #[test]
+    fn a_prefix_that_nodes_need_themselves_is_refused() {
+        let nodes = ["a", "b", "c"].map(|host| format!("redis://{host}"));
+        for prefix in ["tollgate:", "tollgate:member:"] {
+            let config = RedlockConfig { prefix: prefix.to_owned(), ..RedlockConfig::new(nodes.to_vec()) };
+            let error = config.checked().err().expect("it is refused");
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            assert!(error.to_string().contains("which nodes vote"), "{error}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use tollgate_core::{Error, ErrorKind, Result};
 use crate::redlock::config::RedlockConfig;
 use crate::redlock::lanes::Lanes;
 use crate::redlock::node::Node;
+use crate::redlock::trouble::Trouble;
 use crate::redlock::voter::{Standing, admit_all, survey};
 
 /// What [`init`] found.
@@ -27,11 +28,18 @@ pub async fn init(config: &RedlockConfig) -> Result<Initialized> {
     let lanes = Lanes::new(nodes, config.max_ttl);
     let standings = survey(&lanes).await;
     let failed: Vec<usize> = (0..standings.len()).filter(|node| standings[*node].is_err()).collect();
-    if !failed.is_empty() {
-        let nodes = lanes.without(&failed, false);
+    if let Some(first) = failed.first() {
+        // What an operator has to change comes first: it does not pass by itself.
+        let lasting = failed.iter().map(|node| lanes.nodes[*node].trouble()).find(Trouble::is_lasting);
+        let kind = lasting.unwrap_or_else(|| lanes.nodes[*first].trouble()).kind;
         return Err(Error::new(
-            nodes.kind(),
-            format!("all nodes must be there for a first start: {}", nodes.message()),
+            kind,
+            format!(
+                "all {} nodes must be there for a first start, and {} not: {}. Nothing was changed",
+                lanes.nodes.len(),
+                if failed.len() == 1 { "one is".to_owned() } else { format!("{} are", failed.len()) },
+                lanes.why(&failed)
+            ),
         ));
     }
     lanes.check_config()?;

@@ -12,9 +12,11 @@ use futures_util::future::{BoxFuture, FutureExt, Shared};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::Cmd;
 use tokio::runtime::{Handle, Id};
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tollgate_core::{Error, ErrorKind, Keeper, Result};
 
+use crate::endpoint::NOT_ENCRYPTED;
 use crate::redlock::link::{Link, PATIENCE};
 use crate::redlock::node::Node;
 use crate::redlock::quorum::majority;
@@ -25,6 +27,8 @@ const GRACE: Duration = Duration::from_millis(250);
 /// The pauses between two looks at a node that is set aside.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// The same if somebody has to change something first: a server that is no Redis, or refuses us, is not to be bothered.
+const LASTING_PAUSE: Duration = Duration::from_secs(10);
 
 /// A connection to each node that has one.
 pub(crate) type Links = Arc<[Option<Arc<Link>>]>;
@@ -73,6 +77,8 @@ impl<F> Drop for Errand<F> {
 /// One runtime's connections.
 struct Lane {
     seats: Mutex<Seats>,
+    /// A task that ends with its runtime. Closed connections do not tell: the next one has to know of them.
+    runtime: AbortHandle,
 }
 
 struct Seats {
@@ -81,8 +87,21 @@ struct Seats {
 }
 
 impl Lane {
+    /// Of the current runtime, to so many nodes.
+    fn new(nodes: usize) -> Self {
+        let seats = Seats { links: vec![None; nodes].into(), opening: vec![None; nodes] };
+        let runtime = tokio::spawn(std::future::pending::<()>()).abort_handle();
+        Self { seats: Mutex::new(seats), runtime }
+    }
+
     fn seats(&self) -> MutexGuard<'_, Seats> {
         self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        self.runtime.abort();
     }
 }
 
@@ -152,14 +171,19 @@ impl Lanes {
 
     fn lane(&self) -> Arc<Lane> {
         let mut lanes = self.by_runtime.lock().unwrap_or_else(PoisonError::into_inner);
-        let fresh = || {
-            let seats = Seats {
-                links: self.nodes.iter().map(|_| None).collect(),
-                opening: self.nodes.iter().map(|_| None).collect(),
-            };
-            Arc::new(Lane { seats: Mutex::new(seats) })
-        };
-        lanes.entry(Handle::current().id()).or_insert_with(fresh).clone()
+        let here = Handle::current().id();
+        if let Some(lane) = lanes.get(&here) {
+            return lane.clone();
+        }
+        // Runtimes that are gone took their connections with them.
+        lanes.retain(|_, lane| !lane.runtime.is_finished());
+        lanes.entry(here).or_insert_with(|| Arc::new(Lane::new(self.nodes.len()))).clone()
+    }
+
+    /// How many runtimes have connections here.
+    #[cfg(test)]
+    fn runtimes(&self) -> usize {
+        self.by_runtime.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
     /// Opens what is missing and worth it. If too few nodes are, those that were set aside are tried, too.
@@ -184,7 +208,8 @@ impl Lanes {
         loop {
             let links = usable();
             let enough = links.iter().flatten().count() >= self.majority();
-            let limit = started + if enough { GRACE } else { PATIENCE };
+            // Each ends by its own patience, and says why: a little later there is nobody left to wait for.
+            let limit = started + if enough { GRACE } else { PATIENCE + GRACE };
             match tokio::time::timeout_at(limit, openings.next()).await {
                 Ok(Some(_)) => {}
                 Ok(None) | Err(_) => return usable(),
@@ -204,8 +229,13 @@ impl Lanes {
             let gone = || Trouble::new(ErrorKind::Unavailable, "this client was closed");
             let lanes = this.upgrade().ok_or_else(gone)?;
             let opened = tokio::time::timeout(PATIENCE, lanes.open(node, before.as_deref())).await;
-            let late =
-                || Trouble::new(ErrorKind::Unavailable, format!("it did not answer within {PATIENCE:?}"));
+            let late = || {
+                let message = format!("it did not answer within {PATIENCE:?}");
+                // A Redis that does not speak TLS waits for the end of what it takes for a command.
+                let encrypted = lanes.nodes[node].endpoint.is_encrypted();
+                let hint = if encrypted { format!("; {NOT_ENCRYPTED}") } else { String::new() };
+                Trouble::new(ErrorKind::Unavailable, message + &hint)
+            };
             let opened = opened.unwrap_or_else(|_| Err(late())).map(Arc::new);
             let lane = lane.upgrade().ok_or_else(gone)?;
             let mut seats = lane.seats();
@@ -246,7 +276,7 @@ impl Lanes {
                     "{} and {} are two names of one Redis; every node is a Redis of its own",
                     at.label, twin.label
                 );
-                return Err(Trouble::new(ErrorKind::Config, message));
+                return Err(Trouble::contradiction(message));
             }
         }
         if member.as_ref().is_none_or(|member| member.run_id != link.run_id) {
@@ -260,7 +290,7 @@ impl Lanes {
                      ?max_ttl={}ms",
                     theirs.as_millis()
                 );
-                Err(Trouble::new(ErrorKind::Config, message))
+                Err(Trouble::contradiction(message))
             }
             _ => Ok(link),
         }
@@ -303,11 +333,12 @@ impl Lanes {
         }
     }
 
-    /// Refuses nodes that somebody has to set up in another way, though a majority may be well.
+    /// Refuses a URL that nodes contradict, though a majority may be well. A node that is of no use by itself is one that
+    /// a majority does without.
     pub(crate) fn check_config(&self) -> Result<()> {
         for node in self.nodes.iter().filter(|node| node.is_aside()) {
             let trouble = node.trouble();
-            if trouble.kind == ErrorKind::Config {
+            if trouble.of_url {
                 return Err(Error::new(trouble.kind, format!("{}: {}", node.label, trouble.message)));
             }
         }
@@ -320,23 +351,26 @@ impl Lanes {
         self.without(&absent, false)
     }
 
+    /// What is wrong with some nodes.
+    pub(crate) fn why(&self, absent: &[usize]) -> String {
+        let troubles = absent.iter().map(|node| &self.nodes[*node]);
+        let why: Vec<String> =
+            troubles.map(|node| format!("{}: {}", node.label, node.trouble().message)).collect();
+        why.join("; ")
+    }
+
     /// An error of a call that too few nodes had a part in.
     pub(crate) fn without(&self, absent: &[usize], unknown: bool) -> Error {
-        let troubles: Vec<(&str, Trouble)> = absent
-            .iter()
-            .map(|node| (self.nodes[*node].label.as_str(), self.nodes[*node].trouble()))
-            .collect();
-        // What an operator has to change comes first: it does not pass by itself.
-        let lasting = |kind| matches!(kind, ErrorKind::Config | ErrorKind::Denied);
-        let kind = match troubles.iter().find(|(_, trouble)| lasting(trouble.kind)) {
-            _ if unknown => ErrorKind::Indeterminate,
-            Some((_, trouble)) => trouble.kind,
-            None => ErrorKind::Unavailable,
-        };
+        let troubles: Vec<Trouble> = absent.iter().map(|node| self.nodes[*node].trouble()).collect();
         let (all, enough) = (self.nodes.len(), self.majority());
-        let why: Vec<String> =
-            troubles.iter().map(|(label, trouble)| format!("{label}: {}", trouble.message)).collect();
-        Error::new(kind, format!("{enough} of {all} nodes must take part; {}", why.join("; ")))
+        // What an operator has to change does not pass by itself, if the others are too few without it.
+        let lasting = |trouble: &&Trouble| trouble.is_lasting();
+        let kind = match troubles.iter().find(lasting) {
+            _ if unknown => ErrorKind::Indeterminate,
+            Some(trouble) if all - troubles.iter().filter(lasting).count() < enough => trouble.kind,
+            _ => ErrorKind::Unavailable,
+        };
+        Error::new(kind, format!("{enough} of {all} nodes must take part; {}", self.why(absent)))
     }
 
     /// Whether somebody has connected to a node that does not vote, since this was last asked.
@@ -373,7 +407,7 @@ async fn look_after(lanes: Weak<Lanes>, node: usize) {
     let mut pause = FIRST_PAUSE;
     loop {
         tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = LONGEST_PAUSE.min(pause * 2);
         let Some(lanes) = lanes.upgrade().filter(|lanes| !lanes.is_closed()) else { return };
         if !lanes.nodes[node].is_aside() {
             return;
@@ -384,7 +418,31 @@ async fn look_after(lanes: Weak<Lanes>, node: usize) {
         };
         match answers {
             Ok(_) => return lanes.nodes[node].bring_back(),
-            Err(trouble) => lanes.nodes[node].note(trouble),
+            Err(trouble) => {
+                if trouble.is_lasting() {
+                    pause = LASTING_PAUSE;
+                }
+                lanes.nodes[node].note(trouble);
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runtimes_that_ended_are_forgotten_and_those_that_live_are_not() {
+        let lanes = Lanes::new(Vec::new(), Duration::from_secs(1));
+        let runtime = || tokio::runtime::Builder::new_current_thread().build().expect("a runtime starts");
+        let lives = runtime();
+        let first = lives.block_on(async { lanes.lane() });
+        for _ in 0..20 {
+            runtime().block_on(async { lanes.lane() });
+        }
+        // The one that lives, and the last, of whose end nobody has heard yet.
+        assert_eq!(lanes.runtimes(), 2);
+        assert!(Arc::ptr_eq(&first, &lives.block_on(async { lanes.lane() })));
     }
 }

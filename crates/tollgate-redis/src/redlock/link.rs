@@ -64,6 +64,10 @@ impl Link {
                 "its INFO says no run_id; only a Redis that tells when it was restarted can be a node";
             Trouble::new(tollgate_core::ErrorKind::Config, message)
         })?;
+        if said("redis_mode:") == Some("cluster") {
+            let message = "it is one of a cluster; a node of Redlock is a Redis of its own";
+            return Err(Trouble::new(tollgate_core::ErrorKind::Config, message));
+        }
         // The difference of two times that were cut off to whole seconds: up to one too much.
         let seconds = said("uptime_in_seconds:").and_then(|seconds| seconds.parse::<u64>().ok()).unwrap_or(0);
         let member = member.and_then(|member| Member::parse(&member));

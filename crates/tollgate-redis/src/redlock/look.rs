@@ -5,13 +5,16 @@ use std::time::Duration;
 
 use futures_util::stream;
 use redis::{Cmd, Value};
-use tollgate_core::{BoxStream, Details, Holder, LockName, LockState, Mode, Result, Revocation, Token};
+use tollgate_core::{
+    BoxStream, Details, Error, ErrorKind, Holder, LockName, LockState, Mode, Result, Revocation, Token,
+};
 
 use crate::keys::{encode_prefix, name_of, starting_with};
 use crate::redlock::backend::RedlockBackend;
 use crate::redlock::quorum::{Count, majority};
 use crate::redlock::round::{Reply, Round};
 use crate::redlock::script;
+use crate::scan::no_lock;
 
 /// What one node shows of a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,6 +78,8 @@ impl RedlockBackend {
         let request = script::LOOK.of_voter(&[&lock]);
         let mut shown = vec![None; links.len()];
         let (mut free, mut answered) = (0, 0);
+        // What else is in the lock's place, and where.
+        let mut strange: Option<(String, Vec<usize>)> = None;
         let mut round = Round::new(&self.lanes, &links, self.clock.now(), &request, |_| true);
         let found = round
             .until(|node, reply| {
@@ -85,17 +90,27 @@ impl RedlockBackend {
                         shown[node] = Shown::parse(value, std::str::from_utf8(pttl).unwrap_or_default());
                         free += usize::from(shown[node].is_none());
                     }
+                    [_, what, _] => {
+                        let what = String::from_utf8_lossy(what).into_owned();
+                        strange.get_or_insert_with(|| (what, Vec::new())).1.push(node);
+                    }
                     _ => self.meets_recovering(node, &links),
                 }
                 if free >= majority(links.len()) { Some(None) } else { holder(&shown).map(Some) }
             })
             .await;
         drop(round);
-        match found {
-            Some(found) => Ok(found),
+        match (found, strange) {
+            (Some(found), _) => Ok(found),
+            (None, Some((what, nodes))) => {
+                let nodes: Vec<&str> =
+                    nodes.iter().map(|node| self.lanes.nodes[*node].label.as_str()).collect();
+                let message = format!("{} ({})", no_lock(&lock, &what), nodes.join(", "));
+                Err(Error::new(ErrorKind::Config, message))
+            }
             // Nobody has a majority.
-            None if answered >= majority(links.len()) => Ok(None),
-            None => Err(self.lanes.without(&self.silent_ones(&links), false)),
+            (None, None) if answered >= majority(links.len()) => Ok(None),
+            (None, None) => Err(self.lanes.without(&self.silent_ones(&links), false)),
         }
     }
 
@@ -131,13 +146,24 @@ impl RedlockBackend {
     /// Every lock that a majority shows.
     pub(super) fn all_seen(&self, prefix: &str) -> BoxStream<'_, Result<LockState>> {
         let start = Scan::new(&self.prefix, prefix, self.lanes.nodes.len());
-        Box::pin(stream::try_unfold(start, move |mut scan| async move {
-            while let Some(name) = self.next_name(&mut scan).await? {
-                if let Some(state) = self.seen(name).await? {
-                    return Ok(Some((state, scan)));
+        Box::pin(stream::unfold(Some(start), move |scan| async move {
+            let mut scan = scan?;
+            loop {
+                match self.next_name(&mut scan).await {
+                    Ok(None) => return None,
+                    // Too few nodes can be asked any further.
+                    Err(error) => return Some((Err(error), None)),
+                    Ok(Some(name)) => match self.seen(name.clone()).await {
+                        Ok(None) => {}
+                        Ok(Some(state)) => return Some((Ok(state), Some(scan))),
+                        Err(error) => {
+                            // Of what is wrong with nodes one error is enough.
+                            let goes_on = !error.is_retryable();
+                            return Some((Err(error.on(&name)), goes_on.then_some(scan)));
+                        }
+                    },
                 }
             }
-            Ok(None)
         }))
     }
 

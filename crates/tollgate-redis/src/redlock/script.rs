@@ -6,6 +6,8 @@ use redis::{Arg, Cmd, Script, ToRedisArgs};
 
 use crate::redlock::link::Link;
 
+/// What all keys start with by which a node is a voter: no lock may be among them.
+pub(crate) const RESERVED: &str = "tollgate:";
 /// What a node remembers of its membership, for its next run, too: `RUN_ID G MAX_TTL`.
 pub(crate) const RECORD: &str = "tollgate:member";
 /// Who may make the node a voter.

@@ -10,11 +10,18 @@ use crate::error::{of_answer, of_connect};
 pub(crate) struct Trouble {
     pub(crate) kind: ErrorKind,
     pub(crate) message: String,
+    /// Nodes and URL contradict each other: no majority makes that right.
+    pub(crate) of_url: bool,
 }
 
 impl Trouble {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
+        Self { kind, message: message.into(), of_url: false }
+    }
+
+    /// The URL says something else than the nodes do.
+    pub(crate) fn contradiction(message: String) -> Self {
+        Self { of_url: true, ..Self::new(ErrorKind::Config, message) }
     }
 
     /// A connection could not be opened.
@@ -32,6 +39,11 @@ impl Trouble {
         Self::from(of_answer(error))
     }
 
+    /// Whether somebody has to change something before it is of use.
+    pub(crate) fn is_lasting(&self) -> bool {
+        matches!(self.kind, ErrorKind::Config | ErrorKind::Denied)
+    }
+
     /// Whether the node may have done it, or may still do it.
     pub(crate) fn is_unknown(&self) -> bool {
         self.kind == ErrorKind::Indeterminate
@@ -41,7 +53,7 @@ impl Trouble {
 impl From<Error> for Trouble {
     fn from(error: Error) -> Self {
         let cause = std::error::Error::source(&error).map(|cause| format!(" ({cause})")).unwrap_or_default();
-        Self { kind: error.kind(), message: format!("{}{cause}", error.message()) }
+        Self::new(error.kind(), format!("{}{cause}", error.message()))
     }
 }
 

@@ -10,7 +10,7 @@ use tollgate_core::{
 use tollgate_redis::RedisBackend;
 use tollgate_testkit::engines::{self, Config};
 
-use crate::support::{backend, until};
+use crate::support::{backend, cli, until};
 use crate::worker::{Kind, Worker};
 
 /// Long enough that it never ends within a test.
@@ -59,6 +59,24 @@ impl Street {
         })
         .await;
     }
+
+    /// The records of ours that wait: each says when it was last written, and for how long it is good.
+    fn waiters(&self) -> String {
+        cli(self.server, &["HVALS", &format!("{{lock:{}}}:waiters", self.name)])
+    }
+
+    /// Waits until the only one of ours that waits has asked so many times again.
+    async fn until_it_has_asked(&self, times: usize) {
+        for _ in 0..times {
+            let before = self.waiters();
+            until("it asks again", async || self.waiters() != before).await;
+        }
+    }
+
+    /// Until when the only one of ours that waits counts as alive, in milliseconds of the server's clock.
+    fn waiter_ends(&self) -> u64 {
+        self.waiters().split(' ').nth(4).and_then(|ends| ends.parse().ok()).expect("one waits")
+    }
 }
 
 /// What a client says when it gives back what it has.
@@ -86,8 +104,7 @@ pub(crate) async fn ours_is_busy_while_it_holds_and_waits_for_its_release(street
 
     let waiting = tokio::spawn(street.ours().acquire());
     street.until_waiting(1).await;
-    // Longer than the first waiter takes to look again.
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    street.until_it_has_asked(3).await;
     assert!(!waiting.is_finished(), "ours came in beside it");
     assert_eq!(foreigner.ask(&format!("extend {LONG}")), "extended", "a waiter changes nothing for it");
     assert_eq!(foreigner.ask("release"), released(street.kind));
@@ -103,10 +120,12 @@ pub(crate) async fn ours_waits_for_a_lock_that_never_runs_out(street: Street) {
     assert!(street.is_busy().await);
     let seen = street.locks.inspect(&street.name).await.unwrap().unwrap();
     assert_eq!(seen.holders[0].expires_in, None, "nothing says when it ends");
-    let waiting = tokio::spawn(street.ours().ttl(Duration::from_millis(600)).acquire());
+    let ttl = Duration::from_millis(600);
+    let waiting = tokio::spawn(street.ours().ttl(ttl).acquire());
     street.until_waiting(1).await;
-    // For longer than a waiter's ttl, during which it shows that it is alive.
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    // For longer than a waiter's ttl it shows that it is alive.
+    let first = Duration::from_millis(street.waiter_ends());
+    until("it outlives its ttl", async || Duration::from_millis(street.waiter_ends()) > first + ttl).await;
     assert!(!waiting.is_finished(), "ours came in beside it");
     assert_eq!(foreigner.ask("release"), "released", "a waiter changes nothing for it");
     assert_eq!(waiting.await.unwrap().unwrap().release().await.unwrap(), Release::Released);

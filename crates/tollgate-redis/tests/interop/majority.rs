@@ -9,6 +9,7 @@ use tollgate_redis::{Initialized, RedlockBackend, RedlockConfig, redlock_init};
 use tollgate_testkit::engines::{self, Config, Engine};
 
 use crate::cases::{LONG, ROUNDING, SHORT, refusals, released};
+use crate::support::{cli, until};
 use crate::worker::{Kind, Worker};
 use crate::{block_on, crowd};
 
@@ -33,6 +34,13 @@ impl Nodes {
     fn urls(&self) -> Vec<String> {
         self.addresses().iter().map(|address| format!("redis://{address}")).collect()
     }
+
+    /// How often the first one was asked by a script.
+    fn scripts_run(&self) -> u64 {
+        let stats = cli(self.addresses()[0], &["INFO", "commandstats"]);
+        let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+        calls.and_then(|calls| calls.split(',').next()?.parse().ok()).unwrap_or(0)
+    }
 }
 
 /// Ours on the servers that `urls` name.
@@ -52,7 +60,8 @@ pub(crate) async fn majorities_keep_each_other_out(kind: Kind) {
     assert_eq!(foreigner.ask(&format!("try {LONG}")), "granted");
     assert!(locks.lock("a").try_acquire().await.unwrap().is_none());
     let waiting = tokio::spawn(locks.lock("a").acquire());
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    let before = nodes.scripts_run();
+    until("it has asked again", async || nodes.scripts_run() > before + 3).await;
     assert!(!waiting.is_finished(), "ours came in beside it");
     assert_eq!(foreigner.ask("release"), released(kind));
     let guard = waiting.await.unwrap().unwrap();

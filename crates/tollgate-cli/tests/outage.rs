@@ -1,0 +1,40 @@
+//! `tollgate` beside a Redis that goes away: whoever waits goes on waiting, and whoever comes is told at once.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use support::{Sandbox, eventually, text};
+use tollgate_testkit::engines::{self, Config, Data};
+
+#[test]
+fn a_command_that_waits_outlasts_a_restart_of_redis() {
+    let engine = engines::private(&Config::durable_redis()).unwrap();
+    let (sandbox, url) = (Sandbox::new(), format!("redis://{}/", engine.address()));
+    let hold = "echo >held; until test -e go; do sleep 0.02; done";
+    let mut holder = sandbox.start(&["run", "--url", &url, "--ttl", "20s", "a", "--", "sh", "-c", hold]);
+    sandbox.wait_for("held");
+    let mut waits = sandbox.start(&["run", "--url", &url, "a", "--", "sh", "-c", "echo >in"]);
+    let waiters = || {
+        let output = sandbox.output(&["inspect", "--url", &url, "a", "--json"]);
+        let state: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
+        (state["waiters"].as_array()?.len() == 1).then_some(())
+    };
+    eventually("the other one waits", waiters);
+    engine.kill();
+    let away = Instant::now();
+    while away.elapsed() < Duration::from_secs(1) {
+        assert!(waits.0.try_wait().unwrap().is_none(), "it gave up: {}", waits.stderr());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let comes = sandbox.output(&["run", "--url", &url, "a", "--", "true"]);
+    assert_eq!(comes.status.code(), Some(69), "{}", text(&comes.stderr));
+    engine.restart(Data::Kept).unwrap();
+    eventually("it waits again", waiters);
+    assert_eq!(sandbox.read("in"), "", "it came in beside the holder");
+    std::fs::write(sandbox.path("go"), "").unwrap();
+    assert_eq!(holder.code(), 0, "{}", holder.stderr());
+    assert_eq!(waits.code(), 0, "{}", waits.stderr());
+    assert_eq!(sandbox.read("in"), "\n");
+}
