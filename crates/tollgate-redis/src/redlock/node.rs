@@ -38,8 +38,11 @@ impl Node {
 
     /// It answers again.
     pub(crate) fn bring_back(&self) {
-        *self.last() = None;
-        self.aside.store(false, Ordering::Release);
+        // One that was not set aside may have said just now why it does not vote, and a caller is about to tell that.
+        if self.is_aside() {
+            *self.last() = None;
+            self.aside.store(false, Ordering::Release);
+        }
     }
 
     pub(crate) fn note(&self, trouble: Trouble) {
@@ -58,5 +61,24 @@ impl Node {
 
     fn last(&self) -> MutexGuard<'_, Option<Trouble>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::RedisConfig;
+    use crate::endpoint::Host;
+
+    #[test]
+    fn another_connection_does_not_hide_why_a_node_is_of_no_use() {
+        let speech = RedisConfig::from_url("redis://a").and_then(|config| config.speech()).unwrap();
+        let node = Node::new(Endpoint::new(Host { name: "a".to_owned(), port: 1 }, speech));
+        node.note(Trouble::new(ErrorKind::Unavailable, "it was restarted"));
+        node.bring_back();
+        assert_eq!(node.trouble().message, "it was restarted");
+        assert!(node.set_aside(Trouble::new(ErrorKind::Unavailable, "it is silent")));
+        node.bring_back();
+        assert_eq!(node.trouble().message, "it has not answered yet");
     }
 }
