@@ -15,7 +15,7 @@ pub(crate) fn run(names: &[String]) -> Result<(), String> {
     needs::install()?;
     clients::install(parts.iter().map(|part| part.name))?;
     let started = Instant::now();
-    let how = How { flags: &["--release"], environment: &[SOAK, MODEL], limit: Some(SOAK_LIMIT) };
+    let how = How { flags: &["--profile", "soak"], environment: &[SOAK, MODEL], limit: Some(SOAK_LIMIT) };
     let mut summary = Vec::new();
     for part in parts {
         println!("\n== {} ({:.0} s so far)", part.name, started.elapsed().as_secs_f64());
