@@ -1,0 +1,16 @@
+//! Makes the stubs from the proto, without a `protoc` on anybody's machine.
+
+use std::error::Error;
+
+const PROTO: &str = "proto/etcd.proto";
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo::rerun-if-changed={PROTO}");
+    let described = protox::compile([PROTO], ["proto"])?;
+    tonic_prost_build::configure()
+        .build_server(false)
+        .build_transport(false)
+        .bytes(".")
+        .compile_fds(described)?;
+    Ok(())
+}

@@ -1,0 +1,33 @@
+//! Locks on etcd.
+//!
+//! A claim is a key under the lock's name that hangs on a lease of its client; the order of the claims is the order in
+//! which etcd created their keys, and a claim's token is that revision. So `etcdctl lock`, Go's `concurrency.Mutex`
+//! and the v3lock service stand in the same queue.
+//!
+//! - `config.rs`, `tls.rs`: what a URL says. `wire.rs`: the stubs. `link.rs`: one connection. `links.rs`: the one that is
+//!   used now, and every call. `error.rs`: what a failed call may have done.
+//! - `session.rs`: a lease and what keeps it alive. `sessions.rs`: who lives in which.
+//! - `keys.rs`: the layout. `queue.rs`: who is in, and whom to wait for. `hub.rs`: all watches of a client in one stream.
+//! - `acquire.rs`: taking a lock. `backend.rs`: the contract. `look.rs`, `list.rs`, `events.rs`: what others see.
+
+mod acquire;
+mod backend;
+mod capabilities;
+mod config;
+mod error;
+mod events;
+mod floor;
+mod hub;
+mod keys;
+mod link;
+mod links;
+mod list;
+mod look;
+mod queue;
+mod session;
+mod sessions;
+mod tls;
+mod wire;
+
+pub use backend::EtcdBackend;
+pub use config::{EtcdConfig, Host, Login, TlsFiles, decoded};

@@ -1,0 +1,283 @@
+//! One open connection to one member. It does not reconnect: what was learnt on it holds as long as it lives.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use http::Uri;
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::task::AbortHandle;
+use tokio_rustls::TlsConnector;
+use tollgate_core::{BoxFuture, Error, ErrorKind, Result};
+use tonic::body::Body;
+use tonic::client::GrpcService;
+
+use crate::config::Host;
+
+/// How often a connection on which nothing else happens is asked whether it lives. etcd hangs up on those who ask more
+/// often than every five seconds.
+const PING_EVERY: Duration = Duration::from_secs(10);
+/// How long it may take to answer that.
+const PONG_WITHIN: Duration = Duration::from_secs(5);
+/// As much as may be on its way to us unread, of one stream and of all.
+const STREAM_WINDOW: u32 = 1 << 20;
+const CONNECTION_WINDOW: u32 = 4 << 20;
+
+/// An open connection. Clones are the same one; it is closed when the last is dropped.
+#[derive(Clone)]
+pub(crate) struct Link(Arc<Open>);
+
+struct Open {
+    sender: SendRequest<Body>,
+    origin: Uri,
+    endpoint: usize,
+    reads: Arc<AtomicU64>,
+    closed: Arc<AtomicBool>,
+    driver: AbortHandle,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+impl Link {
+    /// Opens a connection whose driver runs on the current runtime.
+    pub(crate) async fn dial(
+        host: &Host,
+        endpoint: usize,
+        tls: Option<&Arc<rustls::ClientConfig>>,
+    ) -> Result<Self> {
+        let tcp = TcpStream::connect((host.name.as_str(), host.port))
+            .await
+            .and_then(|stream| stream.set_nodelay(true).map(|()| stream))
+            .map_err(|error| unreachable(host, error))?;
+        let reads = Arc::new(AtomicU64::new(0));
+        let closed = Arc::new(AtomicBool::new(false));
+        let (sender, driver, scheme) = match tls {
+            None => {
+                let (sender, driver) =
+                    greeted(host, Counted { inner: tcp, reads: reads.clone() }, &closed).await?;
+                (sender, driver, "http")
+            }
+            Some(tls) => {
+                let name = ServerName::try_from(host.name.clone()).map_err(|error| {
+                    Error::invalid(format!("{} is no name that a certificate can have", host.name))
+                        .caused_by(error)
+                })?;
+                let secured = TlsConnector::from(tls.clone()).connect(name, tcp).await;
+                let inner = secured.map_err(|error| insecure(host, error))?;
+                let (sender, driver) =
+                    greeted(host, Counted { inner, reads: reads.clone() }, &closed).await?;
+                (sender, driver, "https")
+            }
+        };
+        let origin = format!("{scheme}://{host}").parse().map_err(|error: http::uri::InvalidUri| {
+            Error::invalid(format!("{host} is no host of a URL")).caused_by(error)
+        })?;
+        Ok(Self(Arc::new(Open { sender, origin, endpoint, reads, closed, driver })))
+    }
+
+    /// What stubs call through.
+    pub(crate) fn channel(&self) -> Channel {
+        Channel { sender: self.0.sender.clone(), _open: self.clone() }
+    }
+
+    /// Whom stubs call.
+    pub(crate) fn origin(&self) -> Uri {
+        self.0.origin.clone()
+    }
+
+    /// Which of the endpoints it goes to.
+    pub(crate) fn endpoint(&self) -> usize {
+        self.0.endpoint
+    }
+
+    /// How often something was read from it: what differs from before shows that it lives.
+    pub(crate) fn reads(&self) -> u64 {
+        self.0.reads.load(Ordering::Acquire)
+    }
+
+    /// Whether nothing can be sent over it any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.closed.load(Ordering::Acquire) || self.0.sender.is_closed()
+    }
+
+    /// Closes it for everybody.
+    pub(crate) fn close(&self) {
+        self.0.closed.store(true, Ordering::Release);
+        self.0.driver.abort();
+    }
+
+    /// Whether they are the same connection.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+/// Starts HTTP/2 on `stream`.
+async fn greeted(
+    host: &Host,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    closed: &Arc<AtomicBool>,
+) -> Result<(SendRequest<Body>, AbortHandle)> {
+    let mut http = http2::Builder::new(TokioExecutor::new());
+    http.timer(TokioTimer::new())
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PONG_WITHIN)
+        .keep_alive_while_idle(true)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW);
+    let (sender, driver) =
+        http.handshake(TokioIo::new(stream)).await.map_err(|error| unreachable(host, error))?;
+    let closed = closed.clone();
+    let driver = tokio::spawn(async move {
+        // Whoever waits for an answer is told.
+        let _ = driver.await;
+        closed.store(true, Ordering::Release);
+    });
+    Ok((sender, driver.abort_handle()))
+}
+
+fn unreachable(host: &Host, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    let message = format!("etcd at {host} cannot be reached; is it running, and is the address right?");
+    Error::new(ErrorKind::Unavailable, message).caused_by(error)
+}
+
+fn insecure(host: &Host, error: std::io::Error) -> Error {
+    let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let (kind, message) = match tls {
+        Some(rustls::Error::InvalidMessage(_)) => (
+            ErrorKind::Config,
+            format!("{host} does not speak TLS; write etcd:// instead of etcds://, or another port"),
+        ),
+        Some(rustls::Error::InvalidCertificate(_)) => (
+            ErrorKind::Config,
+            format!("the certificate of {host} is not trusted; name who signed it with ?ca=FILE"),
+        ),
+        Some(rustls::Error::AlertReceived(_)) => (
+            ErrorKind::Denied,
+            format!("{host} refused our certificate; give one it knows with ?cert=FILE&key=FILE"),
+        ),
+        _ => (
+            ErrorKind::Unavailable,
+            format!("no encrypted connection to {host} came about; does it speak TLS on this port?"),
+        ),
+    };
+    Error::new(kind, message).caused_by(error)
+}
+
+/// A connection as tonic's stubs take it. It keeps the connection open.
+#[derive(Clone)]
+pub(crate) struct Channel {
+    sender: SendRequest<Body>,
+    _open: Link,
+}
+
+/// A request that never went out.
+#[derive(Debug)]
+pub(crate) struct NotSent(Option<hyper::Error>);
+
+#[cfg(test)]
+impl NotSent {
+    /// Because the connection was closed before.
+    pub(crate) fn closed() -> Self {
+        Self(None)
+    }
+}
+
+impl std::fmt::Display for NotSent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the connection was closed before the request was sent")
+    }
+}
+
+impl std::error::Error for NotSent {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.as_ref().map(|error| error as _)
+    }
+}
+
+type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+impl GrpcService<Body> for Channel {
+    type ResponseBody = Incoming;
+    type Error = Failed;
+    type Future = BoxFuture<'static, Result<http::Response<Incoming>, Failed>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Failed>> {
+        self.sender.poll_ready(context).map_err(|error| NotSent(Some(error)).into())
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        self.sender
+            .try_send_request(request)
+            .map(|answer| {
+                answer.map_err(|mut error| -> Failed {
+                    // hyper gives the request back only if nothing of it was sent.
+                    let unsent = error.take_message().is_some();
+                    if unsent { NotSent(Some(error.into_error())).into() } else { error.into_error().into() }
+                })
+            })
+            .boxed()
+    }
+}
+
+/// A stream that counts what is read from it.
+struct Counted<S> {
+    inner: S,
+    reads: Arc<AtomicU64>,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        let read = Pin::new(&mut self.inner).poll_read(context, buffer);
+        if read.is_ready() {
+            self.reads.fetch_add(1, Ordering::AcqRel);
+        }
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffers: &[std::io::IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write_vectored(context, buffers)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+}
