@@ -42,7 +42,7 @@ fn formatting() -> Result<(), String> {
 }
 
 fn facade_features() -> Result<(), String> {
-    for features in ["", "file", "memory", "redis"] {
+    for features in ["", "etcd", "file", "memory", "redis"] {
         let arguments =
             ["clippy", "--quiet", "-p", "tollgate", "--no-default-features", "--features", features];
         must(cargo(&arguments).args(["--", "-D", "warnings"]))?;

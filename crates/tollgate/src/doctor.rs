@@ -3,7 +3,7 @@
 use tollgate_core::capabilities::Scope;
 use tollgate_core::{Checkup, Finding, Result};
 
-#[cfg(any(feature = "file", feature = "redis"))]
+#[cfg(any(feature = "etcd", feature = "file", feature = "redis"))]
 use crate::url::Url;
 
 /// Examines the engine that `url` names, and changes nothing: what is wrong with it, why that matters and what to
