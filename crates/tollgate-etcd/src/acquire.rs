@@ -90,7 +90,7 @@ impl EtcdBackend {
             Verdict::In => Ok(Attempt::Granted(self.granted(claim, &placed))),
             _ => {
                 let ahead = placed.view.all.then_some(placed.view.ahead.len());
-                self.links.delete(delete(&placed.key), Repeat::Yes).await?;
+                self.links.delete(delete(&placed.key)).await?;
                 self.sessions.forget(claim.owner);
                 Ok(Attempt::Busy(Contention { ahead, retry_after: None }))
             }
@@ -269,7 +269,7 @@ impl EtcdBackend {
             let known = !matches!(&answer, Err(failure) if failure.executed == Executed::Perhaps);
             if sessions.answered(owner, known) {
                 // Nothing comes late any more.
-                let _ = links.delete(delete(&withdrawn), Repeat::Yes).await;
+                let _ = links.delete(delete(&withdrawn)).await;
             }
             answer
         });

@@ -11,7 +11,7 @@ use tollgate_core::{
 use crate::acquire::{Handle, Value, delete, put};
 use crate::capabilities::{capabilities, ttl_from};
 use crate::config::EtcdConfig;
-use crate::error::{Executed, Failure, Why};
+use crate::error::{Failure, Why};
 use crate::hub::{Hub, Signal, What};
 use crate::keys::{Layout, Span};
 use crate::links::{Links, Repeat};
@@ -93,7 +93,7 @@ impl EtcdBackend {
         }
         let key = self.layout.claim(&claim.name, lease, claim.mode, claim.owner);
         if !late {
-            self.links.delete(delete(&key), Repeat::Yes).await?;
+            self.links.delete(delete(&key)).await?;
             return Ok(());
         }
         let request = TxnRequest {
@@ -160,12 +160,7 @@ impl EtcdBackend {
     async fn released(&self, grant: &Grant) -> Result<Release> {
         let (handle, key) = self.key_of(grant)?;
         // It acts on a key that only this grant has, so it may be repeated.
-        let (deleted, again) = match self.links.delete(delete(&key), Repeat::No).await {
-            Err(Failure { executed: Executed::Perhaps, .. }) => {
-                (self.links.delete(delete(&key), Repeat::Yes).await?, true)
-            }
-            answer => (answer?, false),
-        };
+        let (deleted, again) = self.links.delete(delete(&key)).await?;
         self.sessions.forget(grant.owner);
         if grant.standalone {
             let links = self.links.clone();
@@ -176,7 +171,7 @@ impl EtcdBackend {
         }
         // A lock that was still ours by the deadline was given back by the request whose answer was lost.
         let in_time = matches!(grant.deadline, Deadline::At(end) if self.clock.now() < end);
-        Ok(if deleted.deleted > 0 || (again && in_time) { Release::Released } else { Release::AlreadyLost })
+        Ok(if deleted > 0 || (again && in_time) { Release::Released } else { Release::AlreadyLost })
     }
 }
 
@@ -209,8 +204,7 @@ impl Backend for EtcdBackend {
                     self.retract(claim, lease, true).await?;
                     if self.sessions.withdrawn(claim.owner) && !claim.standalone {
                         // It was answered meanwhile. If this fails the key ends with the session.
-                        let _ =
-                            self.links.delete(delete(&self.layout.withdrawn(claim.owner)), Repeat::Yes).await;
+                        let _ = self.links.delete(delete(&self.layout.withdrawn(claim.owner))).await;
                     }
                     return Ok(());
                 }

@@ -9,13 +9,17 @@
 //! - `session.rs`: a lease and what keeps it alive. `sessions.rs`: who lives in which.
 //! - `keys.rs`: the layout. `queue.rs`: who is in, and whom to wait for. `hub.rs`: all watches of a client in one stream.
 //! - `acquire.rs`: taking a lock. `backend.rs`: the contract. `look.rs`, `list.rs`, `events.rs`: what others see.
+//! - `floor.rs`: tokens after a move from another engine. `fence.rs`: writes that are applied only while a lock is held.
+//! - `doctor`: what is wrong with an etcd.
 
 mod acquire;
 mod backend;
 mod capabilities;
 mod config;
+mod doctor;
 mod error;
 mod events;
+mod fence;
 mod floor;
 mod hub;
 mod keys;
@@ -31,3 +35,5 @@ mod wire;
 
 pub use backend::EtcdBackend;
 pub use config::{EtcdConfig, Host, Login, TlsFiles, decoded};
+pub use doctor::examine;
+pub use fence::{EtcdFence, GuardedTxn, LockKey};

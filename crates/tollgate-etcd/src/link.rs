@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::task::AtomicWaker;
 use http::Uri;
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{self, SendRequest};
@@ -14,7 +15,6 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::task::AbortHandle;
 use tokio_rustls::TlsConnector;
 use tollgate_core::{BoxFuture, Error, ErrorKind, Result};
 use tonic::body::Body;
@@ -39,14 +39,30 @@ struct Open {
     sender: SendRequest<Body>,
     origin: Uri,
     endpoint: usize,
-    reads: Arc<AtomicU64>,
-    closed: Arc<AtomicBool>,
-    driver: AbortHandle,
+    tap: Arc<Tap>,
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.driver.abort();
+        self.tap.close();
+    }
+}
+
+/// What closes a connection, and shows that it lives.
+///
+/// HTTP/2 is driven by several tasks, and streams that wait for an answer would keep them going: so what is closed is what
+/// they read from.
+#[derive(Default)]
+struct Tap {
+    reads: AtomicU64,
+    closed: AtomicBool,
+    reader: AtomicWaker,
+}
+
+impl Tap {
+    fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.reader.wake();
     }
 }
 
@@ -61,14 +77,9 @@ impl Link {
             .await
             .and_then(|stream| stream.set_nodelay(true).map(|()| stream))
             .map_err(|error| unreachable(host, error))?;
-        let reads = Arc::new(AtomicU64::new(0));
-        let closed = Arc::new(AtomicBool::new(false));
-        let (sender, driver, scheme) = match tls {
-            None => {
-                let (sender, driver) =
-                    greeted(host, Counted { inner: tcp, reads: reads.clone() }, &closed).await?;
-                (sender, driver, "http")
-            }
+        let tap = Arc::new(Tap::default());
+        let (sender, scheme) = match tls {
+            None => (greeted(host, Tapped { inner: tcp, tap: tap.clone() }).await?, "http"),
             Some(tls) => {
                 let name = ServerName::try_from(host.name.clone()).map_err(|error| {
                     Error::invalid(format!("{} is no name that a certificate can have", host.name))
@@ -76,15 +87,13 @@ impl Link {
                 })?;
                 let secured = TlsConnector::from(tls.clone()).connect(name, tcp).await;
                 let inner = secured.map_err(|error| insecure(host, error))?;
-                let (sender, driver) =
-                    greeted(host, Counted { inner, reads: reads.clone() }, &closed).await?;
-                (sender, driver, "https")
+                (greeted(host, Tapped { inner, tap: tap.clone() }).await?, "https")
             }
         };
         let origin = format!("{scheme}://{host}").parse().map_err(|error: http::uri::InvalidUri| {
             Error::invalid(format!("{host} is no host of a URL")).caused_by(error)
         })?;
-        Ok(Self(Arc::new(Open { sender, origin, endpoint, reads, closed, driver })))
+        Ok(Self(Arc::new(Open { sender, origin, endpoint, tap })))
     }
 
     /// What stubs call through.
@@ -104,18 +113,17 @@ impl Link {
 
     /// How often something was read from it: what differs from before shows that it lives.
     pub(crate) fn reads(&self) -> u64 {
-        self.0.reads.load(Ordering::Acquire)
+        self.0.tap.reads.load(Ordering::Acquire)
     }
 
     /// Whether nothing can be sent over it any more.
     pub(crate) fn is_closed(&self) -> bool {
-        self.0.closed.load(Ordering::Acquire) || self.0.sender.is_closed()
+        self.0.tap.closed.load(Ordering::Acquire) || self.0.sender.is_closed()
     }
 
     /// Closes it for everybody.
     pub(crate) fn close(&self) {
-        self.0.closed.store(true, Ordering::Release);
-        self.0.driver.abort();
+        self.0.tap.close();
     }
 
     /// Whether they are the same connection.
@@ -127,9 +135,8 @@ impl Link {
 /// Starts HTTP/2 on `stream`.
 async fn greeted(
     host: &Host,
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    closed: &Arc<AtomicBool>,
-) -> Result<(SendRequest<Body>, AbortHandle)> {
+    stream: Tapped<impl AsyncRead + AsyncWrite + Unpin + Send + 'static>,
+) -> Result<SendRequest<Body>> {
     let mut http = http2::Builder::new(TokioExecutor::new());
     http.timer(TokioTimer::new())
         .keep_alive_interval(PING_EVERY)
@@ -139,13 +146,9 @@ async fn greeted(
         .initial_connection_window_size(CONNECTION_WINDOW);
     let (sender, driver) =
         http.handshake(TokioIo::new(stream)).await.map_err(|error| unreachable(host, error))?;
-    let closed = closed.clone();
-    let driver = tokio::spawn(async move {
-        // Whoever waits for an answer is told.
-        let _ = driver.await;
-        closed.store(true, Ordering::Release);
-    });
-    Ok((sender, driver.abort_handle()))
+    // It ends with the connection, and whoever waits for an answer is told.
+    tokio::spawn(driver);
+    Ok(sender)
 }
 
 fn unreachable(host: &Host, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
@@ -232,27 +235,32 @@ impl GrpcService<Body> for Channel {
     }
 }
 
-/// A stream that counts what is read from it.
-struct Counted<S> {
+/// A stream that can be closed from elsewhere, and counts what is read from it.
+struct Tapped<S> {
     inner: S,
-    reads: Arc<AtomicU64>,
+    tap: Arc<Tap>,
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for Tapped<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<std::io::Result<()>> {
+        // Before it is looked at, so that no closing is missed.
+        self.tap.reader.register(context.waker());
+        if self.tap.closed.load(Ordering::Acquire) {
+            return Poll::Ready(Err(std::io::ErrorKind::ConnectionAborted.into()));
+        }
         let read = Pin::new(&mut self.inner).poll_read(context, buffer);
         if read.is_ready() {
-            self.reads.fetch_add(1, Ordering::AcqRel);
+            self.tap.reads.fetch_add(1, Ordering::AcqRel);
         }
         read
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Tapped<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -24,10 +24,11 @@ use crate::wire::{AuthenticateRequest, StatusRequest};
 const TO_CONNECT: Duration = Duration::from_secs(3);
 /// After how long the next endpoint is tried beside one that has not answered yet.
 const STAGGER: Duration = Duration::from_millis(200);
-/// How long a request may take that cannot be repeated: longer than an election, shorter than anybody's patience.
-const TO_ANSWER: Duration = Duration::from_secs(5);
-/// How long one that can be repeated may take before it is.
-const TO_REPEAT: Duration = Duration::from_secs(2);
+/// How long a request may take that cannot be repeated: longer than an election. What was on its way to a leader that dies
+/// is never answered.
+const TO_ANSWER: Duration = Duration::from_secs(3);
+/// How long one that can be repeated may take before it is, for the first time; then twice that, and so on.
+const TO_REPEAT: Duration = Duration::from_millis(500);
 /// How long all repetitions may take.
 const ALL_TOGETHER: Duration = Duration::from_secs(6);
 /// Between two attempts.
@@ -271,15 +272,25 @@ impl Links {
         Q: Clone,
         F: AsyncFn(Channel, http::Uri, Request<Q>) -> Result<Response<A>, Status>,
     {
+        self.ask(message, repeat, call).await.map(|(answer, _)| answer)
+    }
+
+    /// The same; tells also whether a request before the one that was answered may have been executed.
+    async fn ask<Q, A, F>(&self, message: Q, repeat: Repeat, call: F) -> Result<(A, bool), Failure>
+    where
+        Q: Clone,
+        F: AsyncFn(Channel, http::Uri, Request<Q>) -> Result<Response<A>, Status>,
+    {
         let end = Instant::now() + ALL_TOGETHER;
+        let (mut patience, mut perhaps) = (TO_REPEAT, false);
         loop {
             let link = self.link().await.map_err(Failure::unreachable)?;
             let limit = match repeat {
-                Repeat::Yes => TO_REPEAT.min(end.saturating_duration_since(Instant::now())),
+                Repeat::Yes => patience.min(end.saturating_duration_since(Instant::now())),
                 Repeat::No => TO_ANSWER,
             };
             let failure = match self.once(&link, message.clone(), limit, &call).await {
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => return Ok((answer, perhaps)),
                 Err(failure) => failure,
             };
             self.react(&link, failure.why).await?;
@@ -287,6 +298,8 @@ impl Links {
             if !allowed || !failure.may_pass() || Instant::now() + PAUSE >= end {
                 return Err(failure);
             }
+            perhaps |= failure.executed == Executed::Perhaps;
+            patience *= 2;
             tokio::time::sleep(PAUSE).await;
         }
     }
@@ -324,11 +337,14 @@ impl Links {
 mod calls {
     use super::{LARGEST, Links, Repeat};
     use crate::error::Failure;
+    use crate::wire::cluster_client::ClusterClient;
     use crate::wire::kv_client::KvClient;
     use crate::wire::lease_client::LeaseClient;
+    use crate::wire::maintenance_client::MaintenanceClient;
     use crate::wire::{
-        DeleteRangeRequest, DeleteRangeResponse, LeaseGrantRequest, LeaseGrantResponse, LeaseRevokeRequest,
-        LeaseRevokeResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, RangeRequest, RangeResponse,
+        AlarmRequest, AlarmResponse, DeleteRangeRequest, LeaseGrantRequest, LeaseGrantResponse,
+        LeaseRevokeRequest, LeaseRevokeResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
+        MemberListRequest, MemberListResponse, RangeRequest, RangeResponse, StatusRequest, StatusResponse,
         TxnRequest, TxnResponse,
     };
 
@@ -347,15 +363,14 @@ mod calls {
             .await
         }
 
-        pub(crate) async fn delete(
-            &self,
-            request: DeleteRangeRequest,
-            repeat: Repeat,
-        ) -> Result<DeleteRangeResponse, Failure> {
-            self.call(request, repeat, async |channel, origin, request| {
-                KvClient::with_origin(channel, origin).delete_range(request).await
-            })
-            .await
+        /// Deletes a key: how many there were, and whether an earlier request that was not answered may have done it.
+        pub(crate) async fn delete(&self, request: DeleteRangeRequest) -> Result<(i64, bool), Failure> {
+            let (answer, perhaps) = self
+                .ask(request, Repeat::Yes, async |channel, origin, request| {
+                    KvClient::with_origin(channel, origin).delete_range(request).await
+                })
+                .await?;
+            Ok((answer.deleted, perhaps))
         }
 
         pub(crate) async fn lease_grant(
@@ -375,6 +390,27 @@ mod calls {
         ) -> Result<LeaseRevokeResponse, Failure> {
             self.call(request, Repeat::Yes, async |channel, origin, request| {
                 LeaseClient::with_origin(channel, origin).lease_revoke(request).await
+            })
+            .await
+        }
+
+        pub(crate) async fn members(&self) -> Result<MemberListResponse, Failure> {
+            self.call(MemberListRequest::default(), Repeat::Yes, async |channel, origin, request| {
+                ClusterClient::with_origin(channel, origin).member_list(request).await
+            })
+            .await
+        }
+
+        pub(crate) async fn status(&self) -> Result<StatusResponse, Failure> {
+            self.call(StatusRequest {}, Repeat::Yes, async |channel, origin, request| {
+                MaintenanceClient::with_origin(channel, origin).status(request).await
+            })
+            .await
+        }
+
+        pub(crate) async fn alarms(&self) -> Result<AlarmResponse, Failure> {
+            self.call(AlarmRequest::default(), Repeat::Yes, async |channel, origin, request| {
+                MaintenanceClient::with_origin(channel, origin).alarm(request).await
             })
             .await
         }

@@ -35,6 +35,13 @@ async fn examine(url: &str) -> Result<Checkup> {
         crate::connect::check_layers(&file)?;
         return examine_folder(crate::connect::folder(&file)?).await;
     }
+    #[cfg(feature = "etcd")]
+    if let Ok(etcd) = Url::parse(url)
+        && crate::etcd::SCHEMES.contains(&etcd.scheme)
+    {
+        crate::connect::check_layers(&etcd)?;
+        return tollgate_etcd::examine(crate::etcd::config(&etcd)?).await;
+    }
     #[cfg(feature = "redis")]
     if let Ok(redis) = Url::parse(url)
         && crate::redis::SCHEMES.contains(&redis.scheme)
