@@ -37,29 +37,50 @@ impl Ground {
         std::fs::read_to_string(self.file()).unwrap().trim().parse().unwrap()
     }
 
-    /// The passage as a command.
-    fn command(&self) -> [String; 3] {
-        let file = self.file().display().to_string();
-        let script = format!("n=$(cat {file}); sleep 0.01; echo $((n + 1)) > {file}");
-        ["sh".to_owned(), "-c".to_owned(), script]
+    /// The passage as a command. The number is replaced, so that nobody finds half of it.
+    fn command(&self) -> [String; 2] {
+        let (file, script) = (self.file(), self.0.path().join("pass.sh"));
+        let file = file.display();
+        let text = format!("n=$(cat {file}); sleep 0.01; echo $((n + 1)) > {file}.$$; mv {file}.$$ {file}");
+        std::fs::write(&script, text).unwrap();
+        ["sh".to_owned(), script.display().to_string()]
     }
 
     /// The passage in this process.
-    async fn pass(&self) {
+    async fn pass(&self, who: usize) {
         let seen = self.count();
         tokio::time::sleep(Duration::from_millis(10)).await;
-        std::fs::write(self.file(), (seen + 1).to_string()).unwrap();
+        let new = self.0.path().join(format!("ours-{who}"));
+        std::fs::write(&new, (seen + 1).to_string()).unwrap();
+        std::fs::rename(new, self.file()).unwrap();
     }
 }
 
-/// A foreign client, killed when dropped.
-struct Foreigner(Child);
+/// A foreign client that holds a lock as long as a file is there. Killed when dropped.
+struct Foreigner {
+    child: Child,
+    folder: tempfile::TempDir,
+}
+
+impl Foreigner {
+    fn start(command: impl Fn(&Path) -> Command) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("held");
+        std::fs::write(&file, "").unwrap();
+        Self { child: command(&file).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap(), folder }
+    }
+
+    /// Has it give the lock back.
+    fn leave(&self) {
+        std::fs::remove_file(self.folder.path().join("held")).unwrap();
+    }
+}
 
 impl Drop for Foreigner {
     fn drop(&mut self) {
         // It may be gone already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -76,10 +97,10 @@ async fn passes(mut command: Command, times: usize) {
     assert!(tokio::task::spawn_blocking(run).await.unwrap(), "a foreign client failed");
 }
 
-async fn ours_pass(locks: &Locks, ground: &Ground) {
+async fn ours_pass(locks: &Locks, ground: &Ground, who: usize) {
     for _ in 0..TIMES {
         let guard = locks.lock("crowd").ttl(secs(60)).acquire().await.unwrap();
-        ground.pass().await;
+        ground.pass(who).await;
         assert_eq!(guard.release().await.unwrap(), Release::Released);
     }
 }
@@ -108,10 +129,10 @@ async fn crowd(engine: &Engine, locked: bool) -> usize {
     let clients = [locks(&url(engine)).await.unwrap(), locks(&url(engine)).await.unwrap()];
     let ours = (0..OF_EACH).map(async |n| {
         if locked {
-            ours_pass(&clients[n % 2], &ground).await;
+            ours_pass(&clients[n % 2], &ground, n).await;
         } else {
             for _ in 0..TIMES {
-                ground.pass().await;
+                ground.pass(n).await;
             }
         }
     });
@@ -119,11 +140,6 @@ async fn crowd(engine: &Engine, locked: bool) -> usize {
     for other in others {
         other.await.unwrap();
     }
-    // A moment in which the file is empty is no number.
-    until("the number can be read", async || {
-        std::fs::read_to_string(ground.file()).is_ok_and(|text| !text.is_empty())
-    })
-    .await;
     ground.count()
 }
 
@@ -134,11 +150,11 @@ async fn one_at_a_time_passes_whoever_it_is() {
 }
 
 /// A lock that is held by another kind of client: ours is busy, waits, and gets it when that one leaves.
-async fn ours_waits_for(engine: &Engine, name: &str, mut command: Command) {
+async fn ours_waits_for(engine: &Engine, name: &str, command: impl Fn(&Path) -> Command) {
     let locks = locks(&url(engine)).await.unwrap();
-    let mut child = Foreigner(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
+    let mut child = Foreigner::start(command);
     let mut said = String::new();
-    BufReader::new(child.0.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
+    BufReader::new(child.child.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
     assert!(!said.is_empty(), "it says that it holds the lock");
     for request in [locks.lock(name), locks.lock(name).shared(), locks.lock(name).permit(5)] {
         assert!(request.ttl(secs(60)).try_acquire().await.unwrap().is_none(), "ours came in beside it");
@@ -149,14 +165,14 @@ async fn ours_waits_for(engine: &Engine, name: &str, mut command: Command) {
     let waiting = tokio::spawn(locks.lock(name).ttl(secs(60)).acquire());
     until("ours waits", async || locks.inspect(name).await.unwrap().unwrap().waiters.len() == 1).await;
     assert!(!waiting.is_finished());
-    drop(child.0.stdin.take());
+    child.leave();
     let guard = soon("ours is in", waiting).await.unwrap().unwrap();
     assert!(Some(guard.token()) > seen.holders[0].token);
     guard.release().await.unwrap();
 }
 
 /// A lock that we hold, in every mode: another kind of client waits until the last of ours has left.
-async fn it_waits_for_ours(engine: &Engine, name: &str, command: impl Fn() -> Command) {
+async fn it_waits_for_ours(engine: &Engine, name: &str, command: impl Fn(&Path) -> Command) {
     let locks = locks(&url(engine)).await.unwrap();
     let request = || locks.lock(name).ttl(secs(60));
     for mode in 0..3 {
@@ -169,9 +185,9 @@ async fn it_waits_for_ours(engine: &Engine, name: &str, command: impl Fn() -> Co
                 _ => request().permit(2).acquire().await.unwrap(),
             });
         }
-        let mut child = Foreigner(command().stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
+        let mut child = Foreigner::start(&command);
         let (sender, mut said) = tokio::sync::oneshot::channel();
-        let stdout = child.0.stdout.take().unwrap();
+        let stdout = child.child.stdout.take().unwrap();
         std::thread::spawn(move || {
             let mut line = String::new();
             let read = BufReader::new(stdout).read_line(&mut line);
@@ -186,7 +202,7 @@ async fn it_waits_for_ours(engine: &Engine, name: &str, command: impl Fn() -> Co
         }
         assert!(soon("it is in", said).await.unwrap().0);
         assert!(request().try_acquire().await.unwrap().is_none(), "ours came in beside it");
-        drop(child.0.stdin.take());
+        child.leave();
         until("it has left", async || locks.inspect(name).await.unwrap().is_none()).await;
     }
 }
@@ -195,12 +211,13 @@ async fn it_waits_for_ours(engine: &Engine, name: &str, command: impl Fn() -> Co
 async fn etcdctl_and_ours_wait_for_each_other() {
     let engine = engines::private(&Config::etcd()).unwrap();
     let address = engine.address();
-    let command = || {
+    let command = |file: &Path| {
         let mut command = etcdctl(address);
-        command.args(["lock", "/locks/a/b", "sh", "-c", "echo granted; cat"]);
+        let script = format!("echo granted; while [ -e {} ]; do sleep 0.02; done", file.display());
+        command.args(["lock", "/locks/a/b", "--", "sh", "-c", &script]);
         command
     };
-    ours_waits_for(&engine, "a/b", command()).await;
+    ours_waits_for(&engine, "a/b", command).await;
     it_waits_for_ours(&engine, "a/b", command).await;
     assert_eq!(ctl(address, &["get", "--prefix", "/locks/"]), "", "nothing is left");
 }
@@ -209,12 +226,12 @@ async fn etcdctl_and_ours_wait_for_each_other() {
 async fn v3lock_and_ours_wait_for_each_other() {
     let engine = engines::private(&Config::etcd()).unwrap();
     let address = engine.address();
-    let command = || {
+    let command = |file: &Path| {
         let mut command = v3lock(address, "/locks/v3");
-        command.arg("hold");
+        command.arg("hold").arg(file);
         command
     };
-    ours_waits_for(&engine, "v3", command()).await;
+    ours_waits_for(&engine, "v3", command).await;
     it_waits_for_ours(&engine, "v3", command).await;
     assert_eq!(ctl(address, &["get", "--prefix", "/locks/"]), "", "nothing is left");
 }

@@ -1,13 +1,15 @@
 """A client of etcd's own lock service, v3lock, through its JSON gateway: Python's standard library and nothing of ours.
 
     v3lock.py ADDRESS LOCK TIMES COMMAND...     runs the command so many times, each time with the lock held
-    v3lock.py ADDRESS LOCK hold                 takes the lock, says "granted", and gives it back at the end of its input
+    v3lock.py ADDRESS LOCK hold FILE            takes the lock, says "granted", and gives it back when the file is gone
 """
 
 import base64
 import json
+import os
 import subprocess
 import sys
+import time
 import urllib.request
 
 address, lock, times, command = sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:]
@@ -31,7 +33,8 @@ def take():
 if times == "hold":
     key = take()
     print("granted", flush=True)
-    sys.stdin.read()
+    while os.path.exists(command[0]):
+        time.sleep(0.02)
     call("lock/unlock", key=key)
 else:
     for _ in range(int(times)):
