@@ -37,12 +37,16 @@ impl EtcdBackend {
     /// Connects, so that what is wrong is told at once, and asks etcd for the shortest ttl it can do.
     pub async fn connect(config: EtcdConfig, clock: Arc<dyn Clock>) -> Result<Self> {
         let links = Links::new(&config, Keeper::global()?)?;
+        let layout = Layout::new(config.prefix);
+        // What a lease needs no rights for, a key does.
+        let probe = RangeRequest { key: layout.probe().into(), count_only: true, ..RangeRequest::default() };
+        links.range(probe).await?;
         let shortest = links.lease_grant(LeaseGrantRequest { ttl: 1, id: 0 }).await?;
         // If it fails the lease ends by itself, soon.
         let _ = links.lease_revoke(LeaseRevokeRequest { id: shortest.id }).await;
         let ttl = ttl_from(Duration::from_secs(shortest.ttl.unsigned_abs()));
         let sessions = Arc::new(Sessions::new(Means { links: links.clone(), clock: clock.clone(), ttl }));
-        let (hub, layout) = (Hub::new(links.clone()), Layout::new(config.prefix));
+        let hub = Hub::new(links.clone());
         Ok(Self { links, layout, sessions, hub, clock, capabilities: capabilities(ttl) })
     }
 

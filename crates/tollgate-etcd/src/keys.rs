@@ -51,6 +51,11 @@ impl Layout {
         format!("{}\0floor/{name}", self.prefix).into_bytes()
     }
 
+    /// A key that nobody has, to see what is allowed.
+    pub(crate) fn probe(&self) -> Vec<u8> {
+        format!("{}\0probe", self.prefix).into_bytes()
+    }
+
     /// All claims on `name`, and those on longer names.
     pub(crate) fn claims_on(&self, name: &LockName) -> Span {
         // What follows `/` in the order of bytes is `0`.

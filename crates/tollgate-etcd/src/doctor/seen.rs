@@ -5,6 +5,7 @@ use tollgate_core::{Keeper, Result};
 
 use crate::acquire::put;
 use crate::config::{EtcdConfig, Host};
+use crate::keys::Layout;
 use crate::links::{Links, Repeat};
 use crate::wire::compare::{CompareResult, CompareTarget, TargetUnion};
 use crate::wire::{AlarmType, Compare, Member, StatusResponse, TxnRequest};
@@ -79,7 +80,7 @@ fn host(url: &str) -> Option<Host> {
 
 /// Tries a write whose condition never holds: whether it is allowed is looked at before.
 async fn may_write(links: &Links, prefix: &str) -> std::result::Result<(), String> {
-    let key = format!("{prefix}\0doctor").into_bytes();
+    let key = Layout::new(prefix.to_owned()).probe();
     let never = Compare {
         result: CompareResult::Less.into(),
         target: CompareTarget::Version.into(),
