@@ -69,14 +69,13 @@ impl EtcdBackend {
         let mut from = revision + 1;
         loop {
             let mut watch = self.hub.watch(What { span: Span::one(key.to_vec()), deletions: true, from });
-            while let Signal::Created(_) = watch.signal().await {
+            if let Signal::Created(_) = watch.signal().await {
                 if from == 0 && matches!(self.is_there(key, revision).await, Ok(false)) {
                     return;
                 }
                 if let Signal::Events(_) = watch.signal().await {
                     return;
                 }
-                break;
             }
             from = 0;
             drop(watch);

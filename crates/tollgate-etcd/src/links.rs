@@ -104,12 +104,16 @@ impl Links {
         {
             return Err(Error::new(kind, message));
         }
-        // On the keeper, also because whoever waits for it may give up at any time.
+        // On the keeper, also because whoever waits for it may give up at any time: the next one finds it then.
         let (links, keeper) = (self.clone(), self.0.keeper.clone());
-        let opened = keeper.spawn(async move { links.open().await }).await;
-        let opened = opened.unwrap_or_else(|error| {
+        let opened = keeper.spawn(async move { links.open_and_seat().await }).await;
+        opened.unwrap_or_else(|error| {
             Err(Error::new(ErrorKind::Unexpected, "connecting did not come to an end").caused_by(error))
-        });
+        })
+    }
+
+    async fn open_and_seat(&self) -> Result<Link> {
+        let opened = self.open().await;
         let mut current = self.current();
         match opened {
             Ok((link, token)) => {

@@ -1,10 +1,8 @@
 //! Which claims of this client live in which session.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-
-use std::sync::Arc;
 
 use tollgate_core::{Claim, Moment, OwnerId};
 
@@ -173,13 +171,11 @@ impl Sessions {
 
     /// Lets go of all sessions: those that nobody uses are ended, the others end after their ttl.
     pub(crate) async fn close(&self) {
-        let known = std::mem::take(&mut *self.known());
-        drop(known.claims);
-        for session in known.shared.into_values() {
-            if !session.is_used() {
-                session.revoke().await;
-            }
+        let Known { shared, claims } = std::mem::take(&mut *self.known());
+        for session in shared.into_values().filter(|session| !session.is_used()) {
+            session.revoke().await;
         }
+        drop(claims);
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {

@@ -78,6 +78,11 @@ struct FilePage;
 #[doc = include_str!("../../../docs/backends/memory.md")]
 struct MemoryPage;
 
+/// Compiles what docs/backends/etcd.md shows.
+#[cfg(all(doctest, feature = "etcd"))]
+#[doc = include_str!("../../../docs/backends/etcd.md")]
+struct EtcdPage;
+
 /// Compiles what docs/backends/redis.md shows.
 #[cfg(all(doctest, feature = "redis"))]
 #[doc = include_str!("../../../docs/backends/redis.md")]
