@@ -10,6 +10,7 @@ use tollgate_core::{
 };
 
 use crate::backend::EtcdBackend;
+use crate::carried::Carried;
 use crate::error::{Executed, Failure, Why, over, unexpected};
 use crate::floor::Floor;
 use crate::hub::{Signal, Watch, What};
@@ -166,12 +167,10 @@ impl EtcdBackend {
     async fn again(&self, claim: &Claim) -> Result<Option<Grant>> {
         let Some((lease, end)) = self.sessions.own_lease(claim.owner) else { return Ok(None) };
         let key = self.layout.claim(&claim.name, lease, claim.mode, claim.owner);
-        let request = RangeRequest { key: key.into(), keys_only: true, ..RangeRequest::default() };
-        let found = self.links.range(request).await?;
-        let Some(found) = found.kvs.first() else { return Err(over()) };
-        let token = self.floor(&claim.name).await?.token(found.create_revision)?;
+        let Some(revision) = self.created(&key).await? else { return Err(over()) };
+        let token = self.floor(&claim.name).await?.token(revision)?;
         let grant = Grant::new(claim, token, Deadline::At(end));
-        Ok(Some(grant.with_handle(Handle { lease, revision: found.create_revision }.to_string())))
+        Ok(Some(grant.with_handle(Handle { lease, revision }.to_string())))
     }
 
     /// Takes a lock on which nobody has a claim. `None` if others' claims on longer names, or our own, are there: the
@@ -214,7 +213,7 @@ impl EtcdBackend {
                     queue(&span, i64::MAX, page(claim.mode)),
                     self.read_floor(&claim.name),
                 ],
-                failure: vec![read(key), self.read_floor(&claim.name)],
+                failure: Vec::new(),
             })
             .await?;
         let known = revision(&answer)?;
@@ -224,12 +223,19 @@ impl EtcdBackend {
             return Ok(Placed { session, lease, key, revision: known, token, view });
         }
         // The same claim again, or one that was withdrawn.
-        let Some(own) = range(&answer, 0)?.kvs.first() else {
+        let Some(own) = self.created(&key).await? else {
             return Err(Error::new(ErrorKind::Lost, "this claim was withdrawn; make another").retryable(true));
         };
-        let token = self.token_of(claim, range(&answer, 1)?, own.create_revision)?;
-        let view = View { ahead: Vec::new(), all: false, last: own.create_revision, known };
-        Ok(Placed { session, lease, key, revision: own.create_revision, token, view })
+        note_age(claim, own);
+        let token = self.floor(&claim.name).await?.token(own)?;
+        let view = View { ahead: Vec::new(), all: false, last: own, known };
+        Ok(Placed { session, lease, key, revision: own, token, view })
+    }
+
+    /// The revision that created a key that is there.
+    async fn created(&self, key: &[u8]) -> Result<Option<i64>> {
+        let request = RangeRequest { key: key.to_vec().into(), keys_only: true, ..RangeRequest::default() };
+        Ok(self.links.range(request).await?.kvs.first().map(|found| found.create_revision))
     }
 
     /// Asks etcd to take or queue `claim`, in a session that is there. What is unknown then is noted for the withdrawal.
@@ -245,7 +251,7 @@ impl EtcdBackend {
             let session = self.sessions.settle(claim);
             let lease = session.lease().await?;
             let key = self.layout.claim(&claim.name, lease, claim.mode, claim.owner);
-            match self.send(claim.owner, lease, request(&key, value.clone(), lease)).await? {
+            match self.send(claim.owner, lease, request(&key, value.clone(), lease)).await {
                 Ok(answer) => return Ok((session, lease, key, answer)),
                 // The session ended before it was asked. Ask again in a new one.
                 Err(Failure { executed: Executed::No, why: Why::NoLease, .. }) => session.end(),
@@ -254,17 +260,12 @@ impl EtcdBackend {
         }
     }
 
-    /// Sends an acquire, from the keeper: it is answered also if whoever waits for it gives up.
-    async fn send(
-        &self,
-        owner: OwnerId,
-        lease: i64,
-        request: TxnRequest,
-    ) -> Result<Result<TxnResponse, Failure>> {
+    /// Sends an acquire. It is answered also if whoever waits for it gives up.
+    async fn send(&self, owner: OwnerId, lease: i64, request: TxnRequest) -> Result<TxnResponse, Failure> {
         self.sessions.asking(owner, lease);
         let (links, sessions, withdrawn) =
             (self.links.clone(), self.sessions.clone(), self.layout.withdrawn(owner));
-        let asked = self.links.keeper().spawn(async move {
+        Carried::new(async move {
             let answer = links.txn(request, Repeat::No).await;
             let known = !matches!(&answer, Err(failure) if failure.executed == Executed::Perhaps);
             if sessions.answered(owner, known) {
@@ -272,10 +273,8 @@ impl EtcdBackend {
                 let _ = links.delete(delete(&withdrawn)).await;
             }
             answer
-        });
-        asked.await.map_err(|error| {
-            Error::new(ErrorKind::Indeterminate, "the acquire did not come to an end").caused_by(error)
         })
+        .await
     }
 
     /// Judges the claim, and reads as much more of the queue as that takes.

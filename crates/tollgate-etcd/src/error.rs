@@ -14,7 +14,7 @@ use std::error::Error as StdError;
 use tollgate_core::{Error, ErrorKind};
 use tonic::{Code, Status};
 
-use crate::link::NotSent;
+use crate::channel::NotSent;
 
 /// A call that was not answered as it should have been.
 #[derive(Debug)]
@@ -214,7 +214,7 @@ mod tests {
         // tonic calls a socket that is gone "not found".
         let made_here = Status::from_error(Box::new(std::io::Error::from(std::io::ErrorKind::NotFound)));
         assert_eq!(Failure::from(made_here).executed, Executed::Perhaps);
-        let unsent = Status::from_error(Box::new(NotSent::closed()));
+        let unsent = Status::from_error(Box::new(NotSent(None)));
         assert_eq!(Failure::from(unsent).executed, Executed::No);
     }
 }

@@ -4,7 +4,7 @@
 //! which etcd created their keys, and a claim's token is that revision. So `etcdctl lock`, Go's `concurrency.Mutex`
 //! and the v3lock service stand in the same queue.
 //!
-//! - `config.rs`, `tls.rs`: what a URL says. `wire.rs`: the stubs. `link.rs`: one connection. `links.rs`: the one that is
+//! - `config.rs`, `tls.rs`: what a URL says. `wire.rs`: the stubs. `link.rs`, `channel.rs`: one connection. `links.rs`: the one that is
 //!   used now, and every call. `error.rs`: what a failed call may have done.
 //! - `session.rs`: a lease and what keeps it alive. `sessions.rs`: who lives in which.
 //! - `keys.rs`: the layout. `queue.rs`: who is in, and whom to wait for. `hub.rs`: all watches of a client in one stream.
@@ -15,6 +15,8 @@
 mod acquire;
 mod backend;
 mod capabilities;
+mod carried;
+mod channel;
 mod config;
 mod doctor;
 mod error;

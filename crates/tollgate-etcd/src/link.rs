@@ -6,24 +6,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::FutureExt;
+use bytes::Bytes;
 use futures_util::task::AtomicWaker;
+use h2::client::{Builder, SendRequest};
+use h2::{Ping, PingPong};
 use http::Uri;
-use hyper::body::Incoming;
-use hyper::client::conn::http2::{self, SendRequest};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-use tollgate_core::{BoxFuture, Error, ErrorKind, Result};
-use tonic::body::Body;
-use tonic::client::GrpcService;
+use tollgate_core::{Error, ErrorKind, Result};
 
+use crate::channel::Channel;
 use crate::config::Host;
 
-/// How often a connection on which nothing else happens is asked whether it lives. etcd hangs up on those who ask more
-/// often than every five seconds.
+/// How often a connection is asked whether it lives. etcd hangs up on those who ask more often than every five seconds.
 const PING_EVERY: Duration = Duration::from_secs(10);
 /// How long it may take to answer that.
 const PONG_WITHIN: Duration = Duration::from_secs(5);
@@ -36,7 +33,7 @@ const CONNECTION_WINDOW: u32 = 4 << 20;
 pub(crate) struct Link(Arc<Open>);
 
 struct Open {
-    sender: SendRequest<Body>,
+    sender: SendRequest<Bytes>,
     origin: Uri,
     endpoint: usize,
     tap: Arc<Tap>,
@@ -50,8 +47,7 @@ impl Drop for Open {
 
 /// What closes a connection, and shows that it lives.
 ///
-/// HTTP/2 is driven by several tasks, and streams that wait for an answer would keep them going: so what is closed is what
-/// they read from.
+/// Streams that wait for an answer keep a connection going: so what is closed is what it reads from.
 #[derive(Default)]
 struct Tap {
     reads: AtomicU64,
@@ -63,6 +59,15 @@ impl Tap {
     fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.reader.wake();
+    }
+}
+
+/// Says that a connection is closed when its driver ends, also with the runtime it was on.
+struct Ends(Arc<Tap>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }
 
@@ -98,7 +103,7 @@ impl Link {
 
     /// What stubs call through.
     pub(crate) fn channel(&self) -> Channel {
-        Channel { sender: self.0.sender.clone(), _open: self.clone() }
+        Channel::new(self.0.sender.clone(), self.clone())
     }
 
     /// Whom stubs call.
@@ -118,7 +123,7 @@ impl Link {
 
     /// Whether nothing can be sent over it any more.
     pub(crate) fn is_closed(&self) -> bool {
-        self.0.tap.closed.load(Ordering::Acquire) || self.0.sender.is_closed()
+        self.0.tap.closed.load(Ordering::Acquire)
     }
 
     /// Closes it for everybody.
@@ -136,19 +141,34 @@ impl Link {
 async fn greeted(
     host: &Host,
     stream: Tapped<impl AsyncRead + AsyncWrite + Unpin + Send + 'static>,
-) -> Result<SendRequest<Body>> {
-    let mut http = http2::Builder::new(TokioExecutor::new());
-    http.timer(TokioTimer::new())
-        .keep_alive_interval(PING_EVERY)
-        .keep_alive_timeout(PONG_WITHIN)
-        .keep_alive_while_idle(true)
-        .initial_stream_window_size(STREAM_WINDOW)
+) -> Result<SendRequest<Bytes>> {
+    let ends = Ends(stream.tap.clone());
+    let mut http = Builder::new();
+    http.enable_push(false)
+        .initial_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW);
-    let (sender, driver) =
-        http.handshake(TokioIo::new(stream)).await.map_err(|error| unreachable(host, error))?;
-    // It ends with the connection, and whoever waits for an answer is told.
-    tokio::spawn(driver);
+    let (sender, mut driver) = http.handshake(stream).await.map_err(|error| unreachable(host, error))?;
+    let pings = driver.ping_pong();
+    tokio::spawn(async move {
+        let _ends = ends;
+        tokio::select! {
+            // Whoever waits for an answer is told.
+            _ = driver => {}
+            () = until_silent(pings) => {}
+        }
+    });
     Ok(sender)
+}
+
+/// Completes when the other side no longer answers.
+async fn until_silent(pings: Option<PingPong>) {
+    let Some(mut pings) = pings else { return std::future::pending().await };
+    loop {
+        tokio::time::sleep(PING_EVERY).await;
+        if !matches!(tokio::time::timeout(PONG_WITHIN, pings.ping(Ping::opaque())).await, Ok(Ok(_))) {
+            return;
+        }
+    }
 }
 
 fn unreachable(host: &Host, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
@@ -177,62 +197,6 @@ fn insecure(host: &Host, error: std::io::Error) -> Error {
         ),
     };
     Error::new(kind, message).caused_by(error)
-}
-
-/// A connection as tonic's stubs take it. It keeps the connection open.
-#[derive(Clone)]
-pub(crate) struct Channel {
-    sender: SendRequest<Body>,
-    _open: Link,
-}
-
-/// A request that never went out.
-#[derive(Debug)]
-pub(crate) struct NotSent(Option<hyper::Error>);
-
-#[cfg(test)]
-impl NotSent {
-    /// Because the connection was closed before.
-    pub(crate) fn closed() -> Self {
-        Self(None)
-    }
-}
-
-impl std::fmt::Display for NotSent {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the connection was closed before the request was sent")
-    }
-}
-
-impl std::error::Error for NotSent {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.0.as_ref().map(|error| error as _)
-    }
-}
-
-type Failed = Box<dyn std::error::Error + Send + Sync>;
-
-impl GrpcService<Body> for Channel {
-    type ResponseBody = Incoming;
-    type Error = Failed;
-    type Future = BoxFuture<'static, Result<http::Response<Incoming>, Failed>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Failed>> {
-        self.sender.poll_ready(context).map_err(|error| NotSent(Some(error)).into())
-    }
-
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        self.sender
-            .try_send_request(request)
-            .map(|answer| {
-                answer.map_err(|mut error| -> Failed {
-                    // hyper gives the request back only if nothing of it was sent.
-                    let unsent = error.take_message().is_some();
-                    if unsent { NotSent(Some(error.into_error())).into() } else { error.into_error().into() }
-                })
-            })
-            .boxed()
-    }
 }
 
 /// A stream that can be closed from elsewhere, and counts what is read from it.

@@ -1,20 +1,23 @@
 //! The way to etcd: the connection that is used now, what replaces it, and every call.
 //!
-//! Connections and streams live on the keeper's runtime: callers' runtimes come and go, and a caller that blocks its own
-//! must not stop what others wait for.
+//! A connection is driven by a task on the runtime that opened it. Callers use their own, which spares two wakes of another
+//! thread for each request; sessions, watches and everything in the background use the keeper's, which no caller can block.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use tokio::runtime::{Handle, Id};
 use tollgate_core::{Error, ErrorKind, Keeper, Result};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::{Request, Response, Status};
 
+use crate::channel::Channel;
 use crate::config::{EtcdConfig, Host, Login};
 use crate::error::{Executed, Failure, Why};
-use crate::link::{Channel, Link};
+use crate::link::Link;
 use crate::tls;
 use crate::wire::auth_client::AuthClient;
 use crate::wire::maintenance_client::MaintenanceClient;
@@ -48,19 +51,26 @@ struct Inner {
     tls: Option<Arc<rustls::ClientConfig>>,
     keeper: Keeper,
     current: Mutex<Current>,
-    /// Whoever opens a connection holds it.
-    opening: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct Current {
-    link: Option<Link>,
+    /// Each runtime's connection.
+    seats: HashMap<Id, Seat>,
     token: Option<MetadataValue<Ascii>>,
     /// When each endpoint last failed us: those that did long ago, or never, are tried first.
     failed: Vec<Option<Instant>>,
+    closed: bool,
+}
+
+/// Where a runtime's connection is, or will be.
+#[derive(Default)]
+struct Seat {
+    link: Option<Link>,
+    /// Whoever opens one holds it.
+    opening: Arc<tokio::sync::Mutex<()>>,
     /// When no endpoint could be reached, and why: those who waited need not try again one after the other.
     nobody: Option<(Instant, ErrorKind, String)>,
-    closed: bool,
 }
 
 /// Whether a request may be sent again though nobody knows whether it was executed.
@@ -81,7 +91,6 @@ impl Links {
             tls: config.tls.as_ref().map(tls::client).transpose()?,
             keeper,
             current: Mutex::new(Current { failed, ..Current::default() }),
-            opening: tokio::sync::Mutex::default(),
         })))
     }
 
@@ -89,50 +98,64 @@ impl Links {
         &self.0.keeper
     }
 
-    /// The connection that is used now, opened if there is none.
+    /// This runtime's connection, opened if there is none.
     pub(crate) async fn link(&self) -> Result<Link> {
-        if let Some(link) = self.seated()? {
+        let runtime = Handle::current().id();
+        if let Some(link) = self.seated(runtime)? {
             return Ok(link);
         }
         let came = Instant::now();
-        let _alone = self.0.opening.lock().await;
-        if let Some(link) = self.seated()? {
+        let opening = self.current().seats.entry(runtime).or_default().opening.clone();
+        let _alone = opening.lock().await;
+        if let Some(link) = self.seated(runtime)? {
             return Ok(link);
         }
-        if let Some((at, kind, message)) = self.current().nobody.clone()
+        let nobody = self.current().seats.get(&runtime).and_then(|seat| seat.nobody.clone());
+        if let Some((at, kind, message)) = nobody
             && at > came
         {
             return Err(Error::new(kind, message));
         }
-        // On the keeper, also because whoever waits for it may give up at any time: the next one finds it then.
-        let (links, keeper) = (self.clone(), self.0.keeper.clone());
-        let opened = keeper.spawn(async move { links.open_and_seat().await }).await;
+        // In a task: whoever waits for it may give up at any time, and the next one finds it then.
+        let links = self.clone();
+        let opened = tokio::spawn(async move { links.open_for(runtime).await }).await;
         opened.unwrap_or_else(|error| {
-            Err(Error::new(ErrorKind::Unexpected, "connecting did not come to an end").caused_by(error))
+            Err(Error::new(ErrorKind::Unavailable, "connecting did not come to an end; try again")
+                .caused_by(error))
         })
     }
 
-    async fn open_and_seat(&self) -> Result<Link> {
+    async fn open_for(&self, runtime: Id) -> Result<Link> {
         let opened = self.open().await;
         let mut current = self.current();
         match opened {
             Ok((link, token)) => {
-                (current.link, current.token) = (Some(link.clone()), token);
+                if current.closed {
+                    return Err(closed());
+                }
+                // Runtimes that are gone took their connections with them.
+                current.seats.retain(|id, seat| {
+                    *id == runtime || seat.link.as_ref().is_none_or(|link| !link.is_closed())
+                });
+                current.seats.entry(runtime).or_default().link = Some(link.clone());
+                current.token = token;
                 Ok(link)
             }
             Err(error) => {
-                current.nobody = Some((Instant::now(), error.kind(), error.message().to_owned()));
+                let nobody = (Instant::now(), error.kind(), error.message().to_owned());
+                current.seats.entry(runtime).or_default().nobody = Some(nobody);
                 Err(error)
             }
         }
     }
 
-    fn seated(&self) -> Result<Option<Link>> {
+    fn seated(&self, runtime: Id) -> Result<Option<Link>> {
         let current = self.current();
         if current.closed {
-            return Err(Error::new(ErrorKind::Unavailable, "these locks were closed; connect again"));
+            return Err(closed());
         }
-        Ok(current.link.as_ref().filter(|link| !link.is_closed()).cloned())
+        let link = current.seats.get(&runtime).and_then(|seat| seat.link.as_ref());
+        Ok(link.filter(|link| !link.is_closed()).cloned())
     }
 
     /// The first endpoint that answers, those that failed least lately first, the next one tried when one hesitates.
@@ -227,9 +250,8 @@ impl Links {
     /// Has later calls go to another member if there is one. What is under way on `link` goes on.
     pub(crate) fn leave(&self, link: &Link) {
         self.note_failure(link.endpoint());
-        let mut current = self.current();
-        if current.link.as_ref().is_some_and(|current| current.is(link)) {
-            current.link = None;
+        for seat in self.current().seats.values_mut() {
+            seat.link.take_if(|seated| seated.is(link));
         }
     }
 
@@ -327,7 +349,7 @@ impl Links {
     pub(crate) fn close(&self) {
         let mut current = self.current();
         current.closed = true;
-        if let Some(link) = current.link.take() {
+        for link in current.seats.drain().filter_map(|(_, seat)| seat.link) {
             link.close();
         }
     }
@@ -335,6 +357,10 @@ impl Links {
     fn current(&self) -> MutexGuard<'_, Current> {
         self.0.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn closed() -> Error {
+    Error::new(ErrorKind::Unavailable, "these locks were closed; connect again")
 }
 
 /// The calls that are made, each by its name.
