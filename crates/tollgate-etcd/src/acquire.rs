@@ -13,7 +13,7 @@ use crate::backend::EtcdBackend;
 use crate::carried::Carried;
 use crate::error::{Executed, Failure, Why, over, unexpected};
 use crate::floor::Floor;
-use crate::hub::{Signal, Watch, What};
+use crate::hub::{Signal, Since, Watch, What};
 use crate::keys::{Place, Span};
 use crate::links::Repeat;
 use crate::queue::{Turn, Verdict, judge};
@@ -23,13 +23,16 @@ use crate::wire::range_request::{SortOrder, SortTarget};
 use crate::wire::request_op::Request as Op;
 use crate::wire::response_op::Response as Done;
 use crate::wire::{
-    Compare, DeleteRangeRequest, PutRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest, TxnResponse,
+    Compare, DeleteRangeRequest, PutRequest, RangeRequest, RangeResponse, RequestOp, ResponseHeader,
+    TxnRequest, TxnResponse,
 };
 
 /// How much of the queue is read at first: an exclusive claim needs itself and the one before it.
 const TWO: i64 = 2;
 /// The others look further back.
 const PAGE: i64 = 64;
+/// How often a waiter looks again though it was told of nothing.
+const AT_LEAST_EVERY: Duration = Duration::from_secs(15);
 /// Before a watch that broke is made again.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -119,13 +122,13 @@ impl EtcdBackend {
                 _ => {
                     let mut watch = self.hub.watch(self.what(&claim.name, &turn));
                     let signal = tokio::select! {
-                        signal = watch.signal() => signal,
+                        signal = watch.first_signal() => signal,
                         () = session.ended() => return Err(over()),
                     };
                     match signal {
                         // What happened between our look and then, the watch does not tell.
-                        Signal::Created(since) if since > known => {
-                            if !patiently(&session, || self.is_still_there(&turn)).await? {
+                        Signal::Created(since) if since.revision > known => {
+                            if !patiently(&session, || self.is_still_there(&turn, since)).await? {
                                 placed.view = patiently(&session, || self.look(claim, &placed)).await?;
                                 watched = Some((turn, watch));
                                 continue;
@@ -152,6 +155,8 @@ impl EtcdBackend {
                     watched = Some((turn, watch));
                 },
                 () = session.ended() => return Err(over()),
+                // Some versions lose events when they compact.
+                () = tokio::time::sleep(AT_LEAST_EVERY) => watched = Some((turn, watch)),
             }
             // Also whether our own key, and with it the lease, is still there.
             placed.view = patiently(&session, || self.look(claim, &placed)).await?;
@@ -316,13 +321,27 @@ impl EtcdBackend {
             Turn::Moved(key) => (Span::one(key.clone()), false),
             Turn::AnyLeft => (self.layout.claims_on(name), true),
         };
-        What { span, deletions, from: 0 }
+        What { span, deletions, from: 0, urgent: true }
     }
 
     /// Whether the one claim that is waited for is still there; only a look at the queue tells what else may have moved.
-    async fn is_still_there(&self, turn: &Turn) -> Result<bool> {
+    ///
+    /// The member that watches need not ask the others: what it has not applied yet, it will tell.
+    async fn is_still_there(&self, turn: &Turn, since: Since) -> Result<bool> {
         let Turn::Left(key) = turn else { return Ok(false) };
-        let request = RangeRequest { key: key.clone().into(), count_only: true, ..RangeRequest::default() };
+        let request = RangeRequest {
+            key: key.clone().into(),
+            count_only: true,
+            serializable: true,
+            ..RangeRequest::default()
+        };
+        let answer = self.links.range(request.clone()).await?;
+        let same =
+            |header: ResponseHeader| header.member_id == since.member && header.revision >= since.revision;
+        if answer.header.is_some_and(same) {
+            return Ok(answer.count > 0);
+        }
+        let request = RangeRequest { serializable: false, ..request };
         Ok(self.links.range(request).await?.count > 0)
     }
 

@@ -68,7 +68,8 @@ impl EtcdBackend {
         // etcd tells what happened since the grant; only if it has forgotten is there something to ask.
         let mut from = revision + 1;
         loop {
-            let mut watch = self.hub.watch(What { span: Span::one(key.to_vec()), deletions: true, from });
+            let mut watch =
+                self.hub.watch(What { span: Span::one(key.to_vec()), deletions: true, from, urgent: false });
             if let Signal::Created(_) = watch.signal().await {
                 if from == 0 && matches!(self.is_there(key, revision).await, Ok(false)) {
                     return;

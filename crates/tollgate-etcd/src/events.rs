@@ -135,7 +135,8 @@ impl EtcdBackend {
             queue.settle(&name, &mut scene.due);
             scene.queues.insert(name, queue);
         }
-        scene.watch = Some(self.hub.watch(What { span, deletions: false, from: revision + 1 }));
+        scene.watch =
+            Some(self.hub.watch(What { span, deletions: false, from: revision + 1, urgent: false }));
         Ok(())
     }
 

@@ -12,7 +12,9 @@ use crate::links::Links;
 use crate::wire::watch_client::WatchClient;
 use crate::wire::watch_create_request::FilterType;
 use crate::wire::watch_request::RequestUnion;
-use crate::wire::{Event, WatchCancelRequest, WatchCreateRequest, WatchRequest, WatchResponse};
+use crate::wire::{
+    Event, ResponseHeader, WatchCancelRequest, WatchCreateRequest, WatchRequest, WatchResponse,
+};
 
 /// All watches of a client. The stream is opened with the first; when it breaks, every watch is told.
 #[derive(Clone)]
@@ -35,12 +37,21 @@ struct Board {
 /// What a watch is told.
 #[derive(Debug)]
 pub(crate) enum Signal {
-    /// It is in place, and tells of everything after this revision.
-    Created(i64),
+    /// It is in place.
+    Created(Since),
     /// Something happened.
     Events(Vec<Event>),
     /// It tells of nothing any more: look at everything again.
     Broken,
+}
+
+/// Since when a watch tells of everything.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Since {
+    /// Of everything after this revision.
+    pub(crate) revision: i64,
+    /// Which member tells.
+    pub(crate) member: u64,
 }
 
 /// What is watched, and from when on.
@@ -50,11 +61,16 @@ pub(crate) struct What {
     pub(crate) deletions: bool,
     /// From this revision on; from now on if it is zero, which etcd can do at once.
     pub(crate) from: i64,
+    /// Somebody waits for it at this very moment.
+    ///
+    /// A watch that is made while etcd writes is put aside by it, and told of nothing until a loop comes round that it runs
+    /// every 100 ms. So two are made, one after the other: hardly ever are both put aside.
+    pub(crate) urgent: bool,
 }
 
-/// One watch. Dropping it cancels it.
+/// One watch, or two that are the same. Dropping it cancels it.
 pub(crate) struct Watch {
-    id: i64,
+    ids: Vec<i64>,
     hub: Hub,
     signals: UnboundedReceiver<Signal>,
 }
@@ -64,16 +80,29 @@ impl Watch {
     pub(crate) async fn signal(&mut self) -> Signal {
         self.signals.recv().await.unwrap_or(Signal::Broken)
     }
+
+    /// The same, but that it is in place is told only when all of it is.
+    pub(crate) async fn first_signal(&mut self) -> Signal {
+        for _ in 1..self.ids.len() {
+            match self.signal().await {
+                Signal::Created(_) => {}
+                other => return other,
+            }
+        }
+        self.signal().await
+    }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
         let mut board = self.hub.board();
-        let known = board.watches.remove(&self.id).is_some();
-        if let (true, Some((_, stream))) = (known, &board.stream) {
-            let cancel = RequestUnion::CancelRequest(WatchCancelRequest { watch_id: self.id });
-            // If the stream is gone, so is the watch.
-            let _ = stream.send(WatchRequest { request_union: Some(cancel) });
+        for id in &self.ids {
+            let known = board.watches.remove(id).is_some();
+            if let (true, Some((_, stream))) = (known, &board.stream) {
+                let cancel = RequestUnion::CancelRequest(WatchCancelRequest { watch_id: *id });
+                // If the stream is gone, so is the watch.
+                let _ = stream.send(WatchRequest { request_union: Some(cancel) });
+            }
         }
     }
 }
@@ -87,17 +116,10 @@ impl Hub {
     pub(crate) fn watch(&self, what: What) -> Watch {
         let (sender, signals) = mpsc::unbounded_channel();
         let mut board = self.board();
-        board.last_id += 1;
-        let id = board.last_id;
-        board.watches.insert(id, sender);
-        let create = WatchCreateRequest {
-            key: what.span.key.into(),
-            range_end: what.span.end.into(),
-            start_revision: what.from,
-            filters: if what.deletions { vec![FilterType::Noput.into()] } else { Vec::new() },
-            watch_id: id,
-            ..WatchCreateRequest::default()
-        };
+        let first = board.last_id + 1;
+        let ids: Vec<i64> = (first..=first + i64::from(what.urgent)).collect();
+        board.last_id += i64::from(what.urgent) + 1;
+        board.watches.extend(ids.iter().map(|id| (*id, sender.clone())));
         let stream = match &board.stream {
             Some((_, stream)) => stream.clone(),
             None => {
@@ -112,9 +134,19 @@ impl Hub {
                 sender
             }
         };
-        // If the stream has just ended, everybody is told.
-        let _ = stream.send(WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) });
-        Watch { id, hub: self.clone(), signals }
+        let create = WatchCreateRequest {
+            key: what.span.key.into(),
+            range_end: what.span.end.into(),
+            start_revision: what.from,
+            filters: if what.deletions { vec![FilterType::Noput.into()] } else { Vec::new() },
+            ..WatchCreateRequest::default()
+        };
+        for id in &ids {
+            let create = WatchCreateRequest { watch_id: *id, ..create.clone() };
+            // If the stream has just ended, everybody is told.
+            let _ = stream.send(WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) });
+        }
+        Watch { ids, hub: self.clone(), signals }
     }
 
     /// Serves one stream to its end.
@@ -153,7 +185,10 @@ impl Hub {
         // Who has dropped a watch is not told any more.
         let Some(watch) = board.watches.get(&answer.watch_id) else { return };
         if answer.created {
-            let _ = watch.send(Signal::Created(answer.header.map_or(i64::MAX, |header| header.revision)));
+            let header =
+                answer.header.unwrap_or(ResponseHeader { revision: i64::MAX, ..ResponseHeader::default() });
+            let since = Since { revision: header.revision, member: header.member_id };
+            let _ = watch.send(Signal::Created(since));
         }
         if !answer.events.is_empty() {
             let _ = watch.send(Signal::Events(answer.events));

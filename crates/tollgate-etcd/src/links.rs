@@ -73,6 +73,14 @@ struct Seat {
     nobody: Option<(Instant, ErrorKind, String)>,
 }
 
+/// A connection to a member that answers.
+struct Opened {
+    link: Link,
+    token: Option<MetadataValue<Ascii>>,
+    /// Whether that member is the leader, as it says.
+    leads: bool,
+}
+
 /// Whether a request may be sent again though nobody knows whether it was executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Repeat {
@@ -129,7 +137,7 @@ impl Links {
         let opened = self.open().await;
         let mut current = self.current();
         match opened {
-            Ok((link, token)) => {
+            Ok(Opened { link, token, .. }) => {
                 if current.closed {
                     return Err(closed());
                 }
@@ -158,40 +166,62 @@ impl Links {
         Ok(link.filter(|link| !link.is_closed()).cloned())
     }
 
-    /// The first endpoint that answers, those that failed least lately first, the next one tried when one hesitates.
-    async fn open(&self) -> Result<(Link, Option<MetadataValue<Ascii>>)> {
+    /// The leader, if it is among the endpoints and answers soon: others have to ask it, too. Else the first that answers, those
+    /// that failed least lately first, and the next one tried when one hesitates.
+    async fn open(&self) -> Result<Opened> {
         let mut order: Vec<usize> = (0..self.0.endpoints.len()).collect();
         order.sort_by_key(|endpoint| self.current().failed[*endpoint]);
-        let mut attempts: FuturesUnordered<_> = order
-            .into_iter()
-            .zip(0..)
-            .map(|(endpoint, place)| async move {
-                tokio::time::sleep(STAGGER * place).await;
-                let opened = tokio::time::timeout(TO_CONNECT, self.greet(endpoint)).await;
-                let host = &self.0.endpoints[endpoint];
-                let late = || {
-                    Err(Error::new(
-                        ErrorKind::Unavailable,
-                        format!("etcd at {host} did not answer within {TO_CONNECT:?}"),
-                    ))
-                };
-                opened.unwrap_or_else(|_| late()).inspect_err(|_| self.note_failure(endpoint))
-            })
-            .collect();
+        let attempts = order.iter().zip(0..).map(|(endpoint, place)| async move {
+            tokio::time::sleep(STAGGER * place).await;
+            self.greet_in_time(*endpoint).await
+        });
+        let mut attempts: FuturesUnordered<_> = attempts.collect();
         let mut worst: Option<Error> = None;
-        while let Some(opened) = attempts.next().await {
-            match opened {
-                Ok(opened) => return Ok(opened),
+        let first = loop {
+            match attempts.next().await {
+                Some(Ok(opened)) => break opened,
                 // What must be changed says more than that somebody was not there.
-                Err(error) if worst.as_ref().is_none_or(|worst| worst.is_retryable()) => worst = Some(error),
-                Err(_) => {}
+                Some(Err(error)) if worst.as_ref().is_none_or(Error::is_retryable) => worst = Some(error),
+                Some(Err(_)) => {}
+                None => {
+                    return Err(
+                        worst.unwrap_or_else(|| Error::invalid("a URL of an etcd names at least one host"))
+                    );
+                }
             }
+        };
+        drop(attempts);
+        if first.leads {
+            return Ok(first);
         }
-        Err(worst.unwrap_or_else(|| Error::invalid("a URL of an etcd names at least one host")))
+        let others = order.into_iter().filter(|endpoint| *endpoint != first.link.endpoint());
+        let mut others: FuturesUnordered<_> = others.map(|endpoint| self.greet_in_time(endpoint)).collect();
+        let leader = async {
+            while let Some(other) = others.next().await {
+                if let Ok(opened) = other
+                    && opened.leads
+                {
+                    return Some(opened);
+                }
+            }
+            None
+        };
+        let leader = tokio::time::timeout(STAGGER, leader).await.ok().flatten();
+        Ok(leader.unwrap_or(first))
+    }
+
+    async fn greet_in_time(&self, endpoint: usize) -> Result<Opened> {
+        let opened = tokio::time::timeout(TO_CONNECT, self.greet(endpoint)).await;
+        let late = |_| {
+            let host = &self.0.endpoints[endpoint];
+            let message = format!("etcd at {host} did not answer within {TO_CONNECT:?}");
+            Err(Error::new(ErrorKind::Unavailable, message))
+        };
+        opened.unwrap_or_else(late).inspect_err(|_| self.note_failure(endpoint))
     }
 
     /// Connects to one endpoint, says who we are, and has it say its first word: a connection alone proves nothing.
-    async fn greet(&self, endpoint: usize) -> Result<(Link, Option<MetadataValue<Ascii>>)> {
+    async fn greet(&self, endpoint: usize) -> Result<Opened> {
         let host = &self.0.endpoints[endpoint];
         let link = Link::dial(host, endpoint, self.0.tls.as_ref()).await?;
         let mut maintenance = MaintenanceClient::with_origin(link.channel(), link.origin());
@@ -205,13 +235,12 @@ impl Links {
             return Err(Error::new(ErrorKind::Config, message));
         }
         if status.leader == 0 && self.0.endpoints.len() > 1 {
-            return Err(Error::new(
-                ErrorKind::Unavailable,
-                format!("etcd at {host} knows of no leader; are most members up?"),
-            ));
+            let message = format!("etcd at {host} knows of no leader; are most members up?");
+            return Err(Error::new(ErrorKind::Unavailable, message));
         }
         let token = self.authenticate(&link).await?;
-        Ok((link, token))
+        let leads = status.header.is_some_and(|header| header.member_id == status.leader);
+        Ok(Opened { link, token, leads })
     }
 
     async fn authenticate(&self, link: &Link) -> Result<Option<MetadataValue<Ascii>>> {

@@ -102,21 +102,22 @@ async fn a_leader_that_is_killed_costs_an_election_and_nothing_else() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_that_is_killed_takes_no_lock_with_it() {
     let engine = three();
-    // Each client has another member to talk to first.
-    let mut clients = Vec::new();
-    for first in 0..3 {
-        let hosts: Vec<_> = (0..3).map(|n| engine.nodes()[(first + n) % 3].address().to_string()).collect();
-        clients.push(locks(&format!("etcd://{}/", hosts.join(","))).await.unwrap());
-    }
+    let leading = leader(&engine).expect("somebody leads").address();
+    let followers: Vec<_> = engine.nodes().iter().filter(|node| node.address() != leading).collect();
+    // A client that knows the leader talks to it: these do not.
+    let [one, other] = [followers[0], followers[1]].map(|node| node.address());
+    let clients = [
+        locks(&format!("etcd://{one},{other}/")).await.unwrap(),
+        locks(&format!("etcd://{other},{one}/")).await.unwrap(),
+        locks(&url(&engine)).await.unwrap(),
+    ];
     let mut guards = Vec::new();
     for (n, locks) in clients.iter().enumerate() {
         guards.push(locks.lock(format!("own/{n}")).ttl(secs(5)).acquire().await.unwrap());
     }
     let crowd = Crowd::start(&clients, 6);
     crowd.goes_on(10).await;
-    let leading = leader(&engine).expect("somebody leads").address();
-    let follower = engine.nodes().iter().find(|node| node.address() != leading).unwrap();
-    follower.kill();
+    followers[0].kill();
     crowd.goes_on(20).await;
     tokio::time::sleep(secs(5)).await;
     for guard in &guards {
