@@ -11,21 +11,16 @@ use tollgate_core::{
 
 use crate::backend::EtcdBackend;
 use crate::carried::Carried;
-use crate::error::{Executed, Failure, Why, over, unexpected};
+use crate::error::{Executed, Failure, Why, over};
 use crate::floor::Floor;
 use crate::hub::{Signal, Since, Watch, What};
 use crate::keys::{Place, Span};
 use crate::links::Repeat;
+use crate::ops::{absent, created_at, delete, nothing_in, put, queue, queued, range, read, revision};
 use crate::queue::{Turn, Verdict, judge};
 use crate::session::Session;
-use crate::wire::compare::{CompareResult, CompareTarget, TargetUnion};
-use crate::wire::range_request::{SortOrder, SortTarget};
 use crate::wire::request_op::Request as Op;
-use crate::wire::response_op::Response as Done;
-use crate::wire::{
-    Compare, DeleteRangeRequest, PutRequest, RangeRequest, RangeResponse, RequestOp, ResponseHeader,
-    TxnRequest, TxnResponse,
-};
+use crate::wire::{PutRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest, TxnResponse};
 
 /// How much of the queue is read at first: an exclusive claim needs itself and the one before it.
 const TWO: i64 = 2;
@@ -54,6 +49,17 @@ struct Placed {
     revision: i64,
     token: Token,
     view: View,
+}
+
+/// Whether what is waited for has happened before the watch was in place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Still {
+    /// It has not, and nothing was written at all since the watch was made: etcd has it in place.
+    ThereAndNothingChanged,
+    /// It has not.
+    There,
+    /// It may have.
+    LookAgain,
 }
 
 /// What was seen of the queue before a claim.
@@ -122,19 +128,23 @@ impl EtcdBackend {
                 _ => {
                     let mut watch = self.hub.watch(self.what(&claim.name, &turn));
                     let signal = tokio::select! {
-                        signal = watch.first_signal() => signal,
+                        signal = watch.signal() => signal,
                         () = session.ended() => return Err(over()),
                     };
                     match signal {
                         // What happened between our look and then, the watch does not tell.
                         Signal::Created(since) if since.revision > known => {
-                            if !patiently(&session, || self.is_still_there(&turn, since)).await? {
+                            let still = patiently(&session, || self.is_still_there(&turn, since)).await?;
+                            if still != Still::ThereAndNothingChanged {
+                                watch.double();
+                            }
+                            if still == Still::LookAgain {
                                 placed.view = patiently(&session, || self.look(claim, &placed)).await?;
                                 watched = Some((turn, watch));
                                 continue;
                             }
                         }
-                        Signal::Created(_) => {}
+                        Signal::Created(_) => watch.double(),
                         Signal::Events(_) => {
                             placed.view = patiently(&session, || self.look(claim, &placed)).await?;
                             continue;
@@ -149,7 +159,7 @@ impl EtcdBackend {
                 }
             };
             tokio::select! {
-                signal = watch.signal() => if matches!(signal, Signal::Broken) {
+                signal = watch.event() => if matches!(signal, Signal::Broken) {
                     tokio::time::sleep(PAUSE).await;
                 } else {
                     watched = Some((turn, watch));
@@ -206,13 +216,12 @@ impl EtcdBackend {
         Ok(Some(Attempt::Busy(Contention { ahead: all.then_some(ahead.len()), retry_after: None })))
     }
 
-    /// Puts the claim into the queue and looks at those before it, in one step.
+    /// Puts the claim into the queue and looks at those before it, in one step. The same claim again keeps its place.
     async fn place(&self, claim: &Claim) -> Result<Placed> {
         let span = self.layout.claims_on(&claim.name);
-        let withdrawn = self.layout.withdrawn(claim.owner);
         let (session, lease, key, answer) = self
             .ask(claim, |key, value, lease| TxnRequest {
-                compare: vec![absent(key), absent(&withdrawn)],
+                compare: vec![absent(&self.layout.withdrawn(claim.owner))],
                 success: vec![
                     put(key, value, lease),
                     queue(&span, i64::MAX, page(claim.mode)),
@@ -221,19 +230,20 @@ impl EtcdBackend {
                 failure: Vec::new(),
             })
             .await?;
-        let known = revision(&answer)?;
-        if answer.succeeded {
-            let view = View::of(&span, known, range(&answer, 1)?, known);
-            let token = self.token_of(claim, range(&answer, 2)?, known)?;
-            return Ok(Placed { session, lease, key, revision: known, token, view });
-        }
-        // The same claim again, or one that was withdrawn.
-        let Some(own) = self.created(&key).await? else {
+        if !answer.succeeded {
             return Err(Error::new(ErrorKind::Lost, "this claim was withdrawn; make another").retryable(true));
-        };
-        note_age(claim, own);
-        let token = self.floor(&claim.name).await?.token(own)?;
-        let view = View { ahead: Vec::new(), all: false, last: own, known };
+        }
+        let (known, found) = (revision(&answer)?, range(&answer, 1)?);
+        let floor = range(&answer, 2)?;
+        if found.kvs.first().is_some_and(|first| first.key == key) {
+            let own = found.kvs[0].create_revision;
+            let (view, token) = (View::of(&span, own, found, known), self.token_of(claim, floor, own)?);
+            return Ok(Placed { session, lease, key, revision: own, token, view });
+        }
+        // It was there before, and others have come since.
+        let own = self.created(&key).await?.ok_or_else(over)?;
+        let (token, view) =
+            (self.token_of(claim, floor, own)?, View { ahead: Vec::new(), all: false, last: own, known });
         Ok(Placed { session, lease, key, revision: own, token, view })
     }
 
@@ -321,14 +331,14 @@ impl EtcdBackend {
             Turn::Moved(key) => (Span::one(key.clone()), false),
             Turn::AnyLeft => (self.layout.claims_on(name), true),
         };
-        What { span, deletions, from: 0, urgent: true }
+        What { span, deletions, from: 0 }
     }
 
     /// Whether the one claim that is waited for is still there; only a look at the queue tells what else may have moved.
     ///
     /// The member that watches need not ask the others: what it has not applied yet, it will tell.
-    async fn is_still_there(&self, turn: &Turn, since: Since) -> Result<bool> {
-        let Turn::Left(key) = turn else { return Ok(false) };
+    async fn is_still_there(&self, turn: &Turn, since: Since) -> Result<Still> {
+        let Turn::Left(key) = turn else { return Ok(Still::LookAgain) };
         let request = RangeRequest {
             key: key.clone().into(),
             count_only: true,
@@ -336,13 +346,16 @@ impl EtcdBackend {
             ..RangeRequest::default()
         };
         let answer = self.links.range(request.clone()).await?;
-        let same =
-            |header: ResponseHeader| header.member_id == since.member && header.revision >= since.revision;
-        if answer.header.is_some_and(same) {
-            return Ok(answer.count > 0);
+        let header = answer.header.unwrap_or_default();
+        if header.member_id == since.member && header.revision >= since.revision {
+            return Ok(match (answer.count > 0, header.revision == since.revision) {
+                (true, true) => Still::ThereAndNothingChanged,
+                (true, false) => Still::There,
+                (false, _) => Still::LookAgain,
+            });
         }
-        let request = RangeRequest { serializable: false, ..request };
-        Ok(self.links.range(request).await?.count > 0)
+        let answer = self.links.range(RangeRequest { serializable: false, ..request }).await?;
+        Ok(if answer.count > 0 { Still::There } else { Still::LookAgain })
     }
 
     /// A permit that got in writes its key again: the next one waits for that.
@@ -443,75 +456,4 @@ fn note_age(claim: &Claim, revision: i64) {
 
 fn page(mode: Mode) -> i64 {
     if mode == Mode::Exclusive { TWO } else { PAGE }
-}
-
-fn compare(key: &[u8], target: CompareTarget, to: TargetUnion) -> Compare {
-    Compare {
-        result: CompareResult::Equal.into(),
-        target: target.into(),
-        key: key.to_vec().into(),
-        target_union: Some(to),
-        ..Compare::default()
-    }
-}
-
-/// The key is the one that was created at `revision`; there is none if that is zero.
-pub(crate) fn created_at(key: &[u8], revision: i64) -> Compare {
-    compare(key, CompareTarget::Create, TargetUnion::CreateRevision(revision))
-}
-
-/// The key was last written at `revision`; never if that is zero.
-pub(crate) fn unchanged(key: &[u8], revision: i64) -> Compare {
-    compare(key, CompareTarget::Mod, TargetUnion::ModRevision(revision))
-}
-
-pub(crate) fn absent(key: &[u8]) -> Compare {
-    created_at(key, 0)
-}
-
-fn nothing_in(span: &Span) -> Compare {
-    Compare { range_end: span.end.clone().into(), ..absent(&span.key) }
-}
-
-pub(crate) fn put(key: &[u8], value: Vec<u8>, lease: i64) -> RequestOp {
-    let put = PutRequest { key: key.to_vec().into(), value: value.into(), lease, ..PutRequest::default() };
-    RequestOp { request: Some(Op::RequestPut(put)) }
-}
-
-pub(crate) fn delete(key: &[u8]) -> DeleteRangeRequest {
-    DeleteRangeRequest { key: key.to_vec().into(), ..DeleteRangeRequest::default() }
-}
-
-fn read(key: &[u8]) -> RequestOp {
-    let range = RangeRequest { key: key.to_vec().into(), ..RangeRequest::default() };
-    RequestOp { request: Some(Op::RequestRange(range)) }
-}
-
-/// The claims of `span` that were created by `revision`, the latest first, so many of them.
-fn queued(span: &Span, revision: i64, limit: i64) -> RangeRequest {
-    RangeRequest {
-        key: span.key.clone().into(),
-        range_end: span.end.clone().into(),
-        limit,
-        sort_order: SortOrder::Descend.into(),
-        sort_target: SortTarget::Create.into(),
-        keys_only: true,
-        max_create_revision: if revision == i64::MAX { 0 } else { revision },
-        ..RangeRequest::default()
-    }
-}
-
-fn queue(span: &Span, revision: i64, limit: i64) -> RequestOp {
-    RequestOp { request: Some(Op::RequestRange(queued(span, revision, limit))) }
-}
-
-fn revision(answer: &TxnResponse) -> Result<i64> {
-    answer.header.map(|header| header.revision).ok_or_else(|| unexpected("no revision"))
-}
-
-fn range(answer: &TxnResponse, at: usize) -> Result<&RangeResponse> {
-    match answer.responses.get(at).and_then(|response| response.response.as_ref()) {
-        Some(Done::ResponseRange(range)) => Ok(range),
-        other => Err(unexpected(&format!("{other:?}"))),
-    }
 }

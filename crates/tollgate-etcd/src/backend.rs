@@ -8,13 +8,14 @@ use tollgate_core::{
     Extension, Grant, Keeper, LockName, LockState, LossCause, Release, Result, Revocation, Token,
 };
 
-use crate::acquire::{Handle, Value, delete, put};
+use crate::acquire::{Handle, Value};
 use crate::capabilities::{capabilities, ttl_from};
 use crate::config::EtcdConfig;
 use crate::error::{Failure, Why};
 use crate::hub::{Hub, Signal, What};
 use crate::keys::{Layout, Span};
 use crate::links::{Links, Repeat};
+use crate::ops::{delete, put};
 use crate::session::{Means, keep_alive_once};
 use crate::sessions::{Leftover, Sessions};
 use crate::wire::request_op::Request as Op;
@@ -68,13 +69,12 @@ impl EtcdBackend {
         // etcd tells what happened since the grant; only if it has forgotten is there something to ask.
         let mut from = revision + 1;
         loop {
-            let mut watch =
-                self.hub.watch(What { span: Span::one(key.to_vec()), deletions: true, from, urgent: false });
+            let mut watch = self.hub.watch(What { span: Span::one(key.to_vec()), deletions: true, from });
             if let Signal::Created(_) = watch.signal().await {
                 if from == 0 && matches!(self.is_there(key, revision).await, Ok(false)) {
                     return;
                 }
-                if let Signal::Events(_) = watch.signal().await {
+                if let Signal::Events(_) = watch.event().await {
                     return;
                 }
             }

@@ -135,8 +135,7 @@ impl EtcdBackend {
             queue.settle(&name, &mut scene.due);
             scene.queues.insert(name, queue);
         }
-        scene.watch =
-            Some(self.hub.watch(What { span, deletions: false, from: revision + 1, urgent: false }));
+        scene.watch = Some(self.hub.watch(What { span, deletions: false, from: revision + 1 }));
         Ok(())
     }
 

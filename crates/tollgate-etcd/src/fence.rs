@@ -5,10 +5,11 @@
 
 use tollgate_core::{Error, ErrorKind, Grant, Keeper, LockName, Mode, Result};
 
-use crate::acquire::{Handle, created_at, delete, put};
+use crate::acquire::Handle;
 use crate::config::EtcdConfig;
 use crate::keys::Layout;
 use crate::links::{Links, Repeat};
+use crate::ops::{created_at, delete, put};
 use crate::wire::request_op::Request as Op;
 use crate::wire::{RequestOp, TxnRequest};
 

@@ -7,7 +7,7 @@ use crate::backend::EtcdBackend;
 use crate::error::unexpected;
 use crate::links::Repeat;
 use crate::wire::{KeyValue, RangeRequest, TxnRequest};
-use crate::{acquire, keys::Span};
+use crate::{keys::Span, ops};
 
 /// The steps by which a lock's tokens were raised, oldest first.
 ///
@@ -66,8 +66,8 @@ impl EtcdBackend {
             let value =
                 serde_json::to_vec(&raised.0).map_err(|error| unexpected("a floor").caused_by(error))?;
             let request = TxnRequest {
-                compare: vec![acquire::unchanged(&key, found.map_or(0, |found| found.mod_revision))],
-                success: vec![acquire::put(&key, value, 0)],
+                compare: vec![ops::unchanged(&key, found.map_or(0, |found| found.mod_revision))],
+                success: vec![ops::put(&key, value, 0)],
                 failure: Vec::new(),
             };
             // Whoever changed it meanwhile, also we ourselves: it is looked at again.

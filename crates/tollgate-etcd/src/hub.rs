@@ -61,16 +61,13 @@ pub(crate) struct What {
     pub(crate) deletions: bool,
     /// From this revision on; from now on if it is zero, which etcd can do at once.
     pub(crate) from: i64,
-    /// Somebody waits for it at this very moment.
-    ///
-    /// A watch that is made while etcd writes is put aside by it, and told of nothing until a loop comes round that it runs
-    /// every 100 ms. So two are made, one after the other: hardly ever are both put aside.
-    pub(crate) urgent: bool,
 }
 
-/// One watch, or two that are the same. Dropping it cancels it.
+/// A watch. Dropping it cancels it.
 pub(crate) struct Watch {
     ids: Vec<i64>,
+    create: WatchCreateRequest,
+    sender: UnboundedSender<Signal>,
     hub: Hub,
     signals: UnboundedReceiver<Signal>,
 }
@@ -81,15 +78,22 @@ impl Watch {
         self.signals.recv().await.unwrap_or(Signal::Broken)
     }
 
-    /// The same, but that it is in place is told only when all of it is.
-    pub(crate) async fn first_signal(&mut self) -> Signal {
-        for _ in 1..self.ids.len() {
+    /// What happened next, or `Broken`.
+    pub(crate) async fn event(&mut self) -> Signal {
+        loop {
             match self.signal().await {
                 Signal::Created(_) => {}
                 other => return other,
             }
         }
-        self.signal().await
+    }
+
+    /// Makes it once more, for those who are in a hurry.
+    ///
+    /// A watch that is made in the moment of a write is put aside by etcd, and told of nothing until a loop comes round that
+    /// runs every 100 ms. That two in a row are is rare.
+    pub(crate) fn double(&mut self) {
+        self.ids.push(self.hub.create(&self.create, &self.sender));
     }
 }
 
@@ -115,11 +119,23 @@ impl Hub {
     /// Starts to watch.
     pub(crate) fn watch(&self, what: What) -> Watch {
         let (sender, signals) = mpsc::unbounded_channel();
+        let create = WatchCreateRequest {
+            key: what.span.key.into(),
+            range_end: what.span.end.into(),
+            start_revision: what.from,
+            filters: if what.deletions { vec![FilterType::Noput.into()] } else { Vec::new() },
+            ..WatchCreateRequest::default()
+        };
+        let ids = vec![self.create(&create, &sender)];
+        Watch { ids, create, sender, hub: self.clone(), signals }
+    }
+
+    /// Asks for a watch that tells `sender`, over a new stream if there is none.
+    fn create(&self, create: &WatchCreateRequest, sender: &UnboundedSender<Signal>) -> i64 {
         let mut board = self.board();
-        let first = board.last_id + 1;
-        let ids: Vec<i64> = (first..=first + i64::from(what.urgent)).collect();
-        board.last_id += i64::from(what.urgent) + 1;
-        board.watches.extend(ids.iter().map(|id| (*id, sender.clone())));
+        board.last_id += 1;
+        let id = board.last_id;
+        board.watches.insert(id, sender.clone());
         let stream = match &board.stream {
             Some((_, stream)) => stream.clone(),
             None => {
@@ -134,19 +150,10 @@ impl Hub {
                 sender
             }
         };
-        let create = WatchCreateRequest {
-            key: what.span.key.into(),
-            range_end: what.span.end.into(),
-            start_revision: what.from,
-            filters: if what.deletions { vec![FilterType::Noput.into()] } else { Vec::new() },
-            ..WatchCreateRequest::default()
-        };
-        for id in &ids {
-            let create = WatchCreateRequest { watch_id: *id, ..create.clone() };
-            // If the stream has just ended, everybody is told.
-            let _ = stream.send(WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) });
-        }
-        Watch { ids, hub: self.clone(), signals }
+        let create = WatchCreateRequest { watch_id: id, ..create.clone() };
+        // If the stream has just ended, everybody is told.
+        let _ = stream.send(WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) });
+        id
     }
 
     /// Serves one stream to its end.
@@ -210,7 +217,9 @@ impl Hub {
     pub(crate) fn close(&self) {
         let mut board = self.board();
         board.stream = None;
-        board.watches.clear();
+        for (_, watch) in board.watches.drain() {
+            let _ = watch.send(Signal::Broken);
+        }
     }
 
     fn board(&self) -> MutexGuard<'_, Board> {

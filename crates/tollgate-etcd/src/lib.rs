@@ -8,7 +8,7 @@
 //!   used now, and every call. `error.rs`: what a failed call may have done.
 //! - `session.rs`: a lease and what keeps it alive. `sessions.rs`: who lives in which.
 //! - `keys.rs`: the layout. `queue.rs`: who is in, and whom to wait for. `hub.rs`: all watches of a client in one stream.
-//! - `acquire.rs`: taking a lock. `backend.rs`: the contract. `look.rs`, `list.rs`, `events.rs`: what others see.
+//! - `acquire.rs`: taking a lock, with the requests of `ops.rs`. `backend.rs`: the contract. `look.rs`, `list.rs`, `events.rs`: what others see.
 //! - `floor.rs`: tokens after a move from another engine. `fence.rs`: writes that are applied only while a lock is held.
 //! - `doctor`: what is wrong with an etcd.
 
@@ -29,6 +29,7 @@ mod link;
 mod links;
 mod list;
 mod look;
+mod ops;
 mod queue;
 mod session;
 mod sessions;

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use tollgate_core::{Details, Holder, LockName, LockState, Mode, Result, Revocation, Token, Waiter};
 
-use crate::acquire::{Value, created_at, delete};
+use crate::acquire::Value;
 use crate::backend::EtcdBackend;
 use crate::floor::Floor;
 use crate::keys::{Span, mode_of};
 use crate::links::Repeat;
+use crate::ops::{created_at, delete};
 use crate::wire::range_request::{SortOrder, SortTarget};
 use crate::wire::request_op::Request as Op;
 use crate::wire::{KeyValue, LeaseTimeToLiveRequest, RangeRequest, RequestOp, TxnRequest};

@@ -3,10 +3,10 @@
 use futures_util::future::join_all;
 use tollgate_core::{Keeper, Result};
 
-use crate::acquire::put;
 use crate::config::{EtcdConfig, Host};
 use crate::keys::Layout;
 use crate::links::{Links, Repeat};
+use crate::ops::put;
 use crate::wire::compare::{CompareResult, CompareTarget, TargetUnion};
 use crate::wire::{AlarmType, Compare, Member, StatusResponse, TxnRequest};
 
