@@ -71,11 +71,16 @@ impl EtcdBackend {
         loop {
             let mut watch = self.hub.watch(What { span: Span::one(key.to_vec()), deletions: true, from });
             if let Signal::Created(_) = watch.signal().await {
-                if from == 0 && matches!(self.is_there(key, revision).await, Ok(false)) {
-                    return;
-                }
-                if let Signal::Events(_) = watch.event().await {
-                    return;
+                // What happened before a watch from now on, it does not tell.
+                let still = if from > 0 { Ok(true) } else { self.is_there(key, revision).await };
+                match still {
+                    Ok(false) => return,
+                    Ok(true) => {
+                        if let Signal::Events(_) = watch.event().await {
+                            return;
+                        }
+                    }
+                    Err(_) => {}
                 }
             }
             from = 0;

@@ -16,6 +16,14 @@ use crate::wire::{RequestOp, TxnRequest};
 /// Writes to the etcd that the locks are on, each applied only while a lock is held.
 ///
 /// It has a connection of its own, which is opened with the first write.
+///
+/// ```no_run
+/// # async fn example(guard: tollgate::Guard) -> tollgate::Result<()> {
+/// let fence = tollgate::etcd::fence("etcd://127.0.0.1/")?;
+/// fence.guarded(guard.grant())?.put("total", "17").commit().await?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct EtcdFence {
     links: Links,
     layout: Layout,
@@ -23,6 +31,15 @@ pub struct EtcdFence {
 
 /// The key of a held lock, for transactions of your own: compare that the create revision of `key` equals
 /// `create_revision`, and etcd applies them only while the lock is held.
+///
+/// ```no_run
+/// # async fn example(guard: tollgate::Guard) -> tollgate::Result<()> {
+/// let fence = tollgate::etcd::fence("etcd://127.0.0.1/")?;
+/// let lock = fence.key(guard.grant())?;
+/// println!("the create revision of {:?} must be {}", lock.key, lock.create_revision);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockKey {
     /// The key.
@@ -69,6 +86,15 @@ impl Drop for EtcdFence {
 }
 
 /// Writes that are applied together, and only while the lock is held.
+///
+/// ```no_run
+/// # async fn example(guard: tollgate::Guard) -> tollgate::Result<()> {
+/// let fence = tollgate::etcd::fence("etcd://127.0.0.1/")?;
+/// let writes = fence.guarded(guard.grant())?.put("total", "17").delete("draft");
+/// writes.commit().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "nothing is written until it is committed"]
 pub struct GuardedTxn<'a> {
     links: &'a Links,

@@ -284,12 +284,13 @@ impl Links {
         }
     }
 
-    /// Closes `link` if nothing has come over it since it had been read from `reads` times.
+    /// Closes `link` if nothing has come over it since it had been read from `reads` times. If something has, it is only slow:
+    /// another member may be quicker.
     pub(crate) fn suspect(&self, link: &Link, reads: u64) {
         if link.reads() == reads {
             self.note_failure(link.endpoint());
             link.close();
-        } else {
+        } else if self.0.endpoints.len() > 1 {
             self.leave(link);
         }
     }

@@ -20,7 +20,14 @@ struct Known {
     shared: HashMap<Duration, Arc<Session>>,
     /// What etcd has, or may have, of each claim.
     claims: HashMap<OwnerId, Entry>,
+    /// With how many claims those are forgotten that have ended by themselves.
+    crowded: usize,
 }
+
+/// From how many claims on it is worth looking for those that have ended by themselves.
+const CROWDED: usize = 256;
+/// For how long an answer is expected to an acquire that was withdrawn; much longer than any request waits for one.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(60);
 
 /// A claim, as far as this client knows.
 struct Entry {
@@ -86,7 +93,10 @@ impl Sessions {
         };
         let session = Arc::clone(&seat);
         let now = self.means.clock.now();
-        known.claims.retain(|_, entry| !matches!(entry.home, Home::Nobody(end) if end <= now));
+        if known.claims.len() >= known.crowded.max(CROWDED) {
+            known.claims.retain(|_, entry| !matches!(entry.home, Home::Nobody(end) if end <= now));
+            known.crowded = known.claims.len() * 2;
+        }
         known.claims.insert(
             claim.owner,
             Entry { home: Home::Session(seat), lease: None, unanswered: false, withdrawn: false },
@@ -97,7 +107,9 @@ impl Sessions {
     /// A lease that a standalone claim already has and nobody keeps alive, and until when it counts.
     pub(crate) fn own_lease(&self, owner: OwnerId) -> Option<(i64, Moment)> {
         match self.known().claims.get(&owner)? {
-            Entry { home: Home::Nobody(end), lease: Some(lease), .. } => Some((*lease, *end)),
+            Entry { home: Home::Nobody(end), lease: Some(lease), withdrawn: false, .. } => {
+                Some((*lease, *end))
+            }
             _ => None,
         }
     }
@@ -126,6 +138,8 @@ impl Sessions {
         match known.claims.get_mut(&owner) {
             Some(entry) if entry.unanswered => {
                 entry.withdrawn = true;
+                // It needs the session no longer: with the lease ends what it left, and what may still come.
+                entry.home = Home::Nobody(self.means.clock.now() + ANSWERED_WITHIN);
                 false
             }
             _ => {
@@ -171,7 +185,7 @@ impl Sessions {
 
     /// Lets go of all sessions: those that nobody uses are ended, the others end after their ttl.
     pub(crate) async fn close(&self) {
-        let Known { shared, claims } = std::mem::take(&mut *self.known());
+        let Known { shared, claims, .. } = std::mem::take(&mut *self.known());
         for session in shared.into_values().filter(|session| !session.is_used()) {
             session.revoke().await;
         }

@@ -65,7 +65,17 @@ fn leader(seen: &Seen, findings: &mut Vec<Finding>) {
 }
 
 fn alarms(seen: &Seen, findings: &mut Vec<Finding>) {
-    for (member, alarm) in &seen.alarms {
+    let raised = match &seen.alarms {
+        Ok(raised) => raised,
+        Err(message) => {
+            return findings.push(Finding::note(
+                format!("whether etcd raises an alarm cannot be asked: {message}"),
+                "a database that is full refuses every lock",
+                "ask as root: etcdctl alarm list",
+            ));
+        }
+    };
+    for (member, alarm) in raised {
         findings.push(match alarm {
             AlarmType::Nospace => Finding::problem(
                 format!("the database of {member} is full"),
@@ -114,7 +124,7 @@ mod tests {
 
     fn of(members: Vec<SeenMember>, alarms: Vec<(String, AlarmType)>) -> Vec<(Severity, String)> {
         let mut findings = Vec::new();
-        look(&Seen { members, alarms, may_write: Ok(()) }, &mut findings);
+        look(&Seen { members, alarms: Ok(alarms), may_write: Ok(()) }, &mut findings);
         findings.into_iter().map(|finding| (finding.severity, finding.what)).collect()
     }
 

@@ -13,8 +13,8 @@ use crate::wire::{AlarmType, Compare, Member, StatusResponse, TxnRequest};
 /// What was seen.
 pub(super) struct Seen {
     pub(super) members: Vec<SeenMember>,
-    /// What etcd itself raises an alarm about, and on which member.
-    pub(super) alarms: Vec<(String, AlarmType)>,
+    /// What etcd itself raises an alarm about, and on which member; or why it does not say.
+    pub(super) alarms: std::result::Result<Vec<(String, AlarmType)>, String>,
     /// Whether keys under our prefix can be written, or why not.
     pub(super) may_write: std::result::Result<(), String>,
 }
@@ -32,10 +32,12 @@ impl Seen {
         let links = Links::new(config, Keeper::global()?)?;
         let listed = links.members().await?.members;
         let members = join_all(listed.iter().map(|member| one(member, config))).await;
-        let alarms = links.alarms().await.map(|answer| answer.alarms).unwrap_or_default();
+        let alarms = links.alarms().await.map(|answer| answer.alarms);
         let named =
             |id: u64| listed.iter().find(|member| member.id == id).map_or_else(|| format!("{id:x}"), name);
-        let alarms = alarms.iter().map(|alarm| (named(alarm.member_id), alarm.alarm())).collect();
+        let alarms = alarms
+            .map(|alarms| alarms.iter().map(|alarm| (named(alarm.member_id), alarm.alarm())).collect())
+            .map_err(|failure| failure.error.message().to_owned());
         let may_write = may_write(&links, &config.prefix).await;
         links.close();
         Ok(Self { members, alarms, may_write })
