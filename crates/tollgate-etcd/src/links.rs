@@ -4,6 +4,7 @@
 //! thread for each request; sessions, watches and everything in the background use the keeper's, which no caller can block.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -28,12 +29,12 @@ const TO_CONNECT: Duration = Duration::from_secs(3);
 /// After how long the next endpoint is tried beside one that has not answered yet.
 const STAGGER: Duration = Duration::from_millis(200);
 /// How long a request may take that cannot be repeated: longer than an election. What was on its way to a leader that dies
-/// is never answered.
+/// is never answered. Three times as long over a connection that is alive: etcd itself gives up before that.
 const TO_ANSWER: Duration = Duration::from_secs(3);
 /// How long one that can be repeated may take before it is, for the first time; then twice that, and so on.
 const TO_REPEAT: Duration = Duration::from_millis(500);
 /// How long all repetitions may take.
-const ALL_TOGETHER: Duration = Duration::from_secs(6);
+const ALL_TOGETHER: Duration = Duration::from_secs(8);
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
 /// The oldest etcd that lets clients number their watches.
@@ -305,14 +306,19 @@ impl Links {
         request
     }
 
-    /// Asks once.
+    /// Asks once, for as long as `limit` allows, or three times as long over a connection that is alive.
     async fn once<Q, A, F>(&self, link: &Link, message: Q, limit: Duration, call: &F) -> Result<A, Failure>
     where
         F: AsyncFn(Channel, http::Uri, Request<Q>) -> Result<Response<A>, Status>,
     {
         let reads = link.reads();
-        let asked = call(link.channel(), link.origin(), self.request(message));
-        match tokio::time::timeout(limit, asked).await {
+        let mut asked = pin!(call(link.channel(), link.origin(), self.request(message)));
+        let mut answered = tokio::time::timeout(limit, &mut asked).await;
+        if answered.is_err() && link.reads() != reads {
+            // It lives, and has much to do: to ask again would only add to that.
+            answered = tokio::time::timeout(limit * 2, asked).await;
+        }
+        match answered {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
             Ok(Err(status)) => Err(Failure::from(status)),
             Err(_) => {
