@@ -16,10 +16,14 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tollgate-core", &["tollgate-types"]),
     // A backend knows the core and its engine, never another backend.
     ("tollgate-embedded", &["tollgate-core", "tollgate-engine"]),
+    ("tollgate-etcd", &["tollgate-core"]),
     ("tollgate-local", &["tollgate-core"]),
     ("tollgate-redis", &["tollgate-core"]),
     // The facade alone knows every backend.
-    ("tollgate", &["tollgate-core", "tollgate-embedded", "tollgate-local", "tollgate-redis"]),
+    (
+        "tollgate",
+        &["tollgate-core", "tollgate-embedded", "tollgate-etcd", "tollgate-local", "tollgate-redis"],
+    ),
     // Nothing depends on the command line or the test kit.
     ("tollgate-cli", &["tollgate", "tollgate-bench"]),
     // Needs to know where `file:` has its folder, to put a plain lock beside it.

@@ -11,6 +11,7 @@ const FACADE: &str = "crates/tollgate/src/lib.rs";
 const WHOLE: &[&str] = &[
     "crates/tollgate-core/src/capabilities.rs",
     "crates/tollgate-core/src/guarantees.rs",
+    "crates/tollgate-etcd/src/fence.rs",
     "crates/tollgate-redis/src/fence/",
     "crates/tollgate/src/",
 ];

@@ -22,6 +22,7 @@ pub(crate) const PARTS: &[Part] = &[
     Part { name: "memory", packages: &["tollgate-embedded"] },
     Part { name: "file", packages: &["tollgate-local"] },
     Part { name: "redis", packages: &["tollgate-redis"] },
+    Part { name: "etcd", packages: &["tollgate-etcd"] },
     Part { name: "testkit", packages: &["tollgate-testkit"] },
     Part { name: "bench", packages: &["tollgate-bench"] },
     Part { name: "cli", packages: &["tollgate-cli"] },

@@ -31,6 +31,12 @@ pub trait Subject: Send + Sync + 'static {
         None
     }
 
+    /// Why the case called `case` cannot be tried on this engine's wire, if it cannot. It is printed.
+    fn exempt(&self, case: &str) -> Option<&'static str> {
+        let _ = case;
+        None
+    }
+
     /// Removes what the engine left behind, after the last case.
     fn finish(&self) {}
 }
@@ -74,6 +80,10 @@ impl Subject for Wrapped {
 
     fn through(&self, address: &str) -> Option<Chaos> {
         self.inner.through(address)
+    }
+
+    fn exempt(&self, case: &str) -> Option<&'static str> {
+        self.inner.exempt(case)
     }
 
     fn finish(&self) {

@@ -17,6 +17,8 @@ use crate::url::Url;
 ///   `rediss://` encrypts; `?ca=FILE` names who signed its certificate, `?cert=FILE&key=FILE` are ours.
 /// - `redis-sentinel://HOST,HOST/SERVICE/DB`: whichever Redis the sentinels call the primary.
 /// - `redis-cluster://HOST,HOST`: a cluster, of which a few servers are named.
+/// - `etcd://USER:PASSWORD@HOST:PORT,HOST:PORT`: one etcd, of which some members are named; whichever answers is used.
+///   `?prefix=` is what its keys start with, `/locks/` unless said. `etcds://` encrypts, with `?ca=`, `?cert=` and `?key=`.
 /// - `redlock://HOST:PORT,HOST:PORT,HOST:PORT/DB`: a majority of independent Redises. `?max_ttl=5m` is the longest ttl that
 ///   any client uses, and the same for all. On their first start [`redlock_init`](crate::redlock_init) says that they are new.
 ///
@@ -76,7 +78,7 @@ fn limit(url: &Url<'_>) -> Result<Option<Duration>> {
 }
 
 /// Refuses what [`layered`] would, without an engine.
-#[cfg(any(feature = "file", feature = "redis"))]
+#[cfg(any(feature = "etcd", feature = "file", feature = "redis"))]
 pub(crate) fn check_layers(url: &Url<'_>) -> Result<()> {
     limit(url)?;
     url.param("namespace").map_or(Ok(()), Namespace::check)
@@ -84,6 +86,8 @@ pub(crate) fn check_layers(url: &Url<'_>) -> Result<()> {
 
 async fn backend(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
     match url.scheme {
+        #[cfg(feature = "etcd")]
+        scheme if crate::etcd::SCHEMES.contains(&scheme) => etcd(url).await,
         #[cfg(feature = "file")]
         "file" => file(url).await,
         #[cfg(feature = "memory")]
@@ -104,6 +108,7 @@ async fn backend(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
                 ("redis-sentinel://HOST/SERVICE", cfg!(feature = "redis")),
                 ("redis-cluster://HOST", cfg!(feature = "redis")),
                 ("redlock://HOST,HOST,HOST", cfg!(feature = "redis")),
+                ("etcd://HOST,HOST", cfg!(feature = "etcd")),
             ]
             .into_iter()
             .filter_map(|(scheme, built)| built.then_some(scheme))
@@ -111,6 +116,13 @@ async fn backend(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
             .join(", ")
         ))),
     }
+}
+
+#[cfg(feature = "etcd")]
+async fn etcd(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
+    let config = crate::etcd::config(url)?;
+    let clock = Arc::new(BootClock::new(Keeper::global()?));
+    Ok(Arc::new(tollgate_etcd::EtcdBackend::connect(config, clock).await?))
 }
 
 #[cfg(feature = "redis")]

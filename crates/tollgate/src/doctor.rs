@@ -3,7 +3,7 @@
 use tollgate_core::capabilities::Scope;
 use tollgate_core::{Checkup, Finding, Result};
 
-#[cfg(any(feature = "file", feature = "redis"))]
+#[cfg(any(feature = "etcd", feature = "file", feature = "redis"))]
 use crate::url::Url;
 
 /// Examines the engine that `url` names, and changes nothing: what is wrong with it, why that matters and what to
@@ -34,6 +34,13 @@ async fn examine(url: &str) -> Result<Checkup> {
     {
         crate::connect::check_layers(&file)?;
         return examine_folder(crate::connect::folder(&file)?).await;
+    }
+    #[cfg(feature = "etcd")]
+    if let Ok(etcd) = Url::parse(url)
+        && crate::etcd::SCHEMES.contains(&etcd.scheme)
+    {
+        crate::connect::check_layers(&etcd)?;
+        return tollgate_etcd::examine(crate::etcd::config(&etcd)?).await;
     }
     #[cfg(feature = "redis")]
     if let Ok(redis) = Url::parse(url)

@@ -27,11 +27,14 @@
 //! | `file:DIR` | the processes of one host | the end of the process |
 //! | `memory:`, `memory:NAME` | the tasks of one process | its ttl |
 //! | `redis://HOST` | every host that reaches it | its ttl |
+//! | `etcd://HOST,HOST,HOST` | every host that reaches one of them that has a leader | its session's ttl |
 //! | `redlock://HOST,HOST,HOST` | every host that reaches a majority of them | its ttl |
 
 pub mod blocking;
 mod connect;
 mod doctor;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "redis")]
@@ -74,6 +77,11 @@ struct FilePage;
 #[cfg(all(doctest, feature = "file", feature = "memory"))]
 #[doc = include_str!("../../../docs/backends/memory.md")]
 struct MemoryPage;
+
+/// Compiles what docs/backends/etcd.md shows.
+#[cfg(all(doctest, feature = "etcd"))]
+#[doc = include_str!("../../../docs/backends/etcd.md")]
+struct EtcdPage;
 
 /// Compiles what docs/backends/redis.md shows.
 #[cfg(all(doctest, feature = "redis"))]

@@ -43,7 +43,10 @@ impl<'a> Url<'a> {
     }
 
     /// Refuses parameters that nobody read, or that are there twice: a typing error must not change what a lock means.
-    #[cfg_attr(not(any(feature = "file", feature = "memory", feature = "redis")), allow(dead_code))]
+    #[cfg_attr(
+        not(any(feature = "etcd", feature = "file", feature = "memory", feature = "redis")),
+        allow(dead_code)
+    )]
     pub(crate) fn check_params(&self, known: &[&str]) -> Result<()> {
         for (key, _) in &self.params {
             if !known.contains(key) && !EVERYWHERE.contains(key) {

@@ -140,12 +140,16 @@ pub fn main(subjects: Vec<Arc<dyn Subject>>) -> ! {
             expected::check(checked.name(), &declares).map_err(Failed::from)
         }));
         for case in cases() {
+            let exempt = subject.exempt(case.name);
+            if let Some(why) = exempt {
+                println!("{prefix}{} is not applicable: {why}", case.name);
+            }
             let subject = subject.clone();
             let trial = Trial::test(format!("{prefix}{}", case.name), move || {
                 run(case, subject, case_limit()).map_err(Failed::from)
             });
             // What is not applicable is printed as ignored, never as passed.
-            trials.push(trial.with_ignored_flag(!(case.applies)(&capabilities)));
+            trials.push(trial.with_ignored_flag(exempt.is_some() || !(case.applies)(&capabilities)));
         }
     }
     let conclusion = libtest_mimic::run(&arguments, trials);

@@ -6,6 +6,7 @@
 mod connection;
 mod counts;
 mod door;
+mod http2;
 mod outbox;
 mod protocol;
 mod resp;
@@ -28,6 +29,7 @@ use switches::{Flow, Switches};
 
 pub use counts::Counts;
 pub use door::ConnectionId;
+pub use http2::Http2;
 pub use protocol::{Answer, Conversation, Garbled, LengthPrefixed, Lines, Protocol, Raw, Request};
 pub use resp::Resp;
 pub use rule::{Caught, Close, Deed, Which};

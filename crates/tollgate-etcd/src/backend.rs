@@ -1,0 +1,287 @@
+//! The contract's side: what each call means for etcd.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollgate_core::{
+    Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Deadline, Details, Error, Event,
+    Extension, Grant, Keeper, LockName, LockState, LossCause, Release, Result, Revocation, Token,
+};
+
+use crate::acquire::{Handle, Value};
+use crate::capabilities::{capabilities, ttl_from};
+use crate::config::EtcdConfig;
+use crate::error::{Failure, Why};
+use crate::hub::{Hub, Signal, What};
+use crate::keys::{Layout, Span};
+use crate::links::{Links, Repeat};
+use crate::ops::{delete, put};
+use crate::session::{Means, keep_alive_once};
+use crate::sessions::{Leftover, Sessions};
+use crate::wire::request_op::Request as Op;
+use crate::wire::{LeaseGrantRequest, LeaseRevokeRequest, RangeRequest, RequestOp, TxnRequest};
+
+/// Before a watch that broke is made again.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Locks on one etcd.
+pub struct EtcdBackend {
+    pub(crate) links: Links,
+    pub(crate) layout: Layout,
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) hub: Hub,
+    clock: Arc<dyn Clock>,
+    capabilities: Capabilities,
+}
+
+impl EtcdBackend {
+    /// Connects, so that what is wrong is told at once, and asks etcd for the shortest ttl it can do.
+    pub async fn connect(config: EtcdConfig, clock: Arc<dyn Clock>) -> Result<Self> {
+        let links = Links::new(&config, Keeper::global()?)?;
+        let layout = Layout::new(config.prefix);
+        // What a lease needs no rights for, a key does.
+        let probe = RangeRequest { key: layout.probe().into(), count_only: true, ..RangeRequest::default() };
+        links.range(probe).await?;
+        let shortest = links.lease_grant(LeaseGrantRequest { ttl: 1, id: 0 }).await?;
+        // If it fails the lease ends by itself, soon.
+        let _ = links.lease_revoke(LeaseRevokeRequest { id: shortest.id }).await;
+        let ttl = ttl_from(Duration::from_secs(shortest.ttl.unsigned_abs()));
+        let sessions = Arc::new(Sessions::new(Means { links: links.clone(), clock: clock.clone(), ttl }));
+        let hub = Hub::new(links.clone());
+        Ok(Self { links, layout, sessions, hub, clock, capabilities: capabilities(ttl) })
+    }
+
+    /// The key of a grant.
+    fn key_of(&self, grant: &Grant) -> Result<(Handle, Vec<u8>)> {
+        let handle = Handle::of(grant)?;
+        Ok((handle, self.layout.claim(&grant.name, handle.lease, grant.mode, grant.owner)))
+    }
+
+    /// Whether the key that was created at `revision` is there.
+    async fn is_there(&self, key: &[u8], revision: i64) -> Result<bool> {
+        let request = RangeRequest { key: key.to_vec().into(), keys_only: true, ..RangeRequest::default() };
+        let found = self.links.range(request).await?;
+        Ok(found.kvs.first().is_some_and(|found| found.create_revision == revision))
+    }
+
+    /// Completes when the key that was created at `revision` is gone.
+    async fn gone(&self, key: &[u8], revision: i64) {
+        // etcd tells what happened since the grant; only if it has forgotten is there something to ask.
+        let mut from = revision + 1;
+        loop {
+            let mut watch = self.hub.watch(What { span: Span::one(key.to_vec()), deletions: true, from });
+            if let Signal::Created(_) = watch.signal().await {
+                // What happened before a watch from now on, it does not tell.
+                let still = if from > 0 { Ok(true) } else { self.is_there(key, revision).await };
+                match still {
+                    Ok(false) => return,
+                    Ok(true) => {
+                        if let Signal::Events(_) = watch.event().await {
+                            return;
+                        }
+                    }
+                    Err(_) => {}
+                }
+            }
+            from = 0;
+            drop(watch);
+            self.clock.sleep_until(self.clock.now() + PAUSE).await;
+        }
+    }
+
+    /// Removes whatever there is of a claim, now and for as long as its acquire may still arrive.
+    ///
+    /// A request that was sent and not answered may be executed at any time: it may wait on a member that is cut off
+    /// from the others, and no connection of ours that is closed calls it back. So its transaction compares: it does
+    /// nothing once there is a key that says "withdrawn". That key hangs on the same lease as the claim's own would.
+    /// While the lease lives the key is there, and once it is gone etcd refuses the late request for want of it.
+    async fn retract(&self, claim: &Claim, lease: i64, late: bool) -> Result<()> {
+        if claim.standalone {
+            // Nothing else hangs on it, and nothing can hang on it any more.
+            return self.end_lease(lease).await;
+        }
+        let key = self.layout.claim(&claim.name, lease, claim.mode, claim.owner);
+        if !late {
+            self.links.delete(delete(&key)).await?;
+            return Ok(());
+        }
+        let request = TxnRequest {
+            compare: Vec::new(),
+            success: vec![
+                RequestOp { request: Some(Op::RequestDeleteRange(delete(&key))) },
+                put(&self.layout.withdrawn(claim.owner), Vec::new(), lease),
+            ],
+            failure: Vec::new(),
+        };
+        match self.links.txn(request, Repeat::Yes).await {
+            Ok(_) | Err(Failure { why: Why::NoLease, .. }) => Ok(()),
+            Err(failure) => Err(failure.into()),
+        }
+    }
+
+    async fn end_lease(&self, lease: i64) -> Result<()> {
+        match self.links.lease_revoke(LeaseRevokeRequest { id: lease }).await {
+            Ok(_) | Err(Failure { why: Why::NoLease, .. }) => Ok(()),
+            Err(failure) => Err(failure.into()),
+        }
+    }
+
+    /// Renews a grant whose lease is its own.
+    async fn extend_alone(&self, key: &[u8], handle: Handle, ttl: Duration) -> Result<Extension> {
+        let kept = keep_alive_once(&self.links, &*self.clock, handle.lease);
+        let (sent, there) = tokio::join!(kept, self.is_there(key, handle.revision));
+        Ok(match (sent?, there?) {
+            (Some(sent), true) => Extension::Extended { deadline: Deadline::counted_from(sent, ttl) },
+            (None, _) => Extension::Lost { cause: LossCause::SessionEnded },
+            (_, false) => Extension::Lost { cause: LossCause::Gone },
+        })
+    }
+
+    async fn extended(&self, grant: &Grant, ttl: Duration, details: Option<&Details>) -> Result<Extension> {
+        if ttl != grant.ttl {
+            return Err(Error::unsupported("the ttl is the session's; take the lock again with another"));
+        }
+        let (handle, key) = self.key_of(grant)?;
+        if let Some(details) = details {
+            let value = Value { tollgate: 1, mode: grant.mode, details: details.clone() };
+            if !self.rewrite(&key, handle.revision, &value).await? {
+                return Ok(Extension::Lost { cause: LossCause::Gone });
+            }
+        }
+        if grant.standalone {
+            return self.extend_alone(&key, handle, ttl).await;
+        }
+        let session = self.sessions.with_lease(ttl, handle.lease);
+        // Of those we know of, `lost` tells.
+        let Some(session) = session.filter(|_| self.sessions.has(grant.owner)) else {
+            if self.is_there(&key, handle.revision).await? {
+                // Whoever renews a stranger's session keeps all the stranger's locks.
+                return Err(Error::unsupported("this lock hangs on another client's session"));
+            }
+            return Ok(Extension::Lost { cause: LossCause::Gone });
+        };
+        match session.refresh().await {
+            Ok(()) => Ok(Extension::Extended { deadline: session.deadline() }),
+            Err(_) => Ok(Extension::Lost { cause: LossCause::SessionEnded }),
+        }
+    }
+
+    async fn released(&self, grant: &Grant) -> Result<Release> {
+        let (handle, key) = self.key_of(grant)?;
+        // It acts on a key that only this grant has, so it may be repeated.
+        let (deleted, again) = self.links.delete(delete(&key)).await?;
+        self.sessions.forget(grant.owner);
+        if grant.standalone {
+            let links = self.links.clone();
+            // If it fails the lease ends by itself.
+            self.links.keeper().spawn(async move {
+                let _ = links.lease_revoke(LeaseRevokeRequest { id: handle.lease }).await;
+            });
+        }
+        // A lock that was still ours by the deadline was given back by the request whose answer was lost.
+        let in_time = matches!(grant.deadline, Deadline::At(end) if self.clock.now() < end);
+        Ok(if deleted > 0 || (again && in_time) { Release::Released } else { Release::AlreadyLost })
+    }
+}
+
+impl Drop for EtcdBackend {
+    fn drop(&mut self) {
+        self.hub.close();
+        self.links.close();
+    }
+}
+
+impl Backend for EtcdBackend {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn try_acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(self.attempt(claim))
+    }
+
+    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Grant>> {
+        Box::pin(self.wait(claim))
+    }
+
+    fn withdraw<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            match self.sessions.leftover(claim.owner) {
+                Leftover::Nothing => {}
+                Leftover::Key(lease) => self.retract(claim, lease, false).await?,
+                Leftover::Late(lease) => {
+                    self.retract(claim, lease, true).await?;
+                    if self.sessions.withdrawn(claim.owner) && !claim.standalone {
+                        // It was answered meanwhile. If this fails the key ends with the session.
+                        let _ = self.links.delete(delete(&self.layout.withdrawn(claim.owner))).await;
+                    }
+                    return Ok(());
+                }
+            }
+            self.sessions.forget(claim.owner);
+            Ok(())
+        })
+    }
+
+    fn extend<'a>(
+        &'a self,
+        grant: &'a Grant,
+        ttl: Duration,
+        details: Option<&'a Details>,
+    ) -> BoxFuture<'a, Result<Extension>> {
+        Box::pin(self.extended(grant, ttl, details))
+    }
+
+    fn release<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Result<Release>> {
+        Box::pin(self.released(grant))
+    }
+
+    fn lost<'a>(&'a self, grant: &'a Grant) -> Option<BoxFuture<'a, LossCause>> {
+        if grant.standalone {
+            return None;
+        }
+        let (handle, key) = self.key_of(grant).ok()?;
+        Some(Box::pin(async move {
+            let cause = match self.sessions.with_lease(grant.ttl, handle.lease) {
+                None if self.sessions.has(grant.owner) => LossCause::SessionEnded,
+                None => LossCause::Gone,
+                Some(session) => tokio::select! {
+                    () = session.ended() => LossCause::SessionEnded,
+                    () = self.gone(&key, handle.revision) => {
+                        if !self.sessions.has(grant.owner) {
+                            // By our own release.
+                            std::future::pending::<()>().await;
+                        }
+                        LossCause::Gone
+                    }
+                },
+            };
+            self.sessions.forget(grant.owner);
+            cause
+        }))
+    }
+
+    fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<Option<LockState>>> {
+        Box::pin(self.seen(name))
+    }
+
+    fn list(&self, prefix: &str) -> BoxStream<'_, Result<LockState>> {
+        self.listed(prefix)
+    }
+
+    fn events(&self, prefix: &str) -> BoxStream<'_, Result<Event>> {
+        self.told(prefix)
+    }
+
+    fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>> {
+        Box::pin(self.broken(name, token))
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.hub.close();
+            self.sessions.close().await;
+            self.links.close();
+        })
+    }
+}

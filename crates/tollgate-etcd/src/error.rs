@@ -1,0 +1,220 @@
+//! What a failed call may have done: the one place that decides it.
+//!
+//! | what came back | was it executed? |
+//! | --- | --- |
+//! | nothing, because nothing was sent: no connection, or one that refused the request before it went out | no |
+//! | a verdict of etcd's about the request: invalid, denied, no such lease, compacted, no room | no: etcd checks these before it proposes, or when it applies a transaction, all or nothing |
+//! | `no leader`, `too many requests` | no: said before anything is proposed |
+//! | everything else: a time-out on either side, a stopped server, a cut connection | unknown |
+//!
+//! A status that carries a source was made on this side of the wire, whatever its code says.
+
+use std::error::Error as StdError;
+
+use tollgate_core::{Error, ErrorKind};
+use tonic::{Code, Status};
+
+use crate::channel::NotSent;
+
+/// A call that was not answered as it should have been.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// Whether etcd may have executed it.
+    pub(crate) executed: Executed,
+    /// Why.
+    pub(crate) why: Why,
+    /// In the words of the contract.
+    pub(crate) error: Error,
+}
+
+/// Whether a request that failed was executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Executed {
+    /// Surely not: it may be sent again.
+    No,
+    /// Nobody knows.
+    Perhaps,
+}
+
+/// What is to be done about a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// The connection is over.
+    LinkLost,
+    /// This member cannot serve now; another one may.
+    MemberUnfit,
+    /// It did not answer in time.
+    Silence,
+    /// Our token is not, or no longer, accepted.
+    Token,
+    /// The lease is gone.
+    NoLease,
+    /// The revision that was asked for is compacted away.
+    Compacted,
+    /// etcd said no; it will say it again.
+    Refused,
+}
+
+impl Failure {
+    /// Nothing was sent: there is nobody to send to.
+    pub(crate) fn unreachable(error: Error) -> Self {
+        Self { executed: Executed::No, why: Why::LinkLost, error }
+    }
+
+    /// No answer came in time.
+    pub(crate) fn silence() -> Self {
+        let error = Error::new(
+            ErrorKind::Indeterminate,
+            "etcd did not answer in time; it may have acted all the same",
+        );
+        Self { executed: Executed::Perhaps, why: Why::Silence, error }
+    }
+
+    /// Whether the same request may have better luck, as far as its kind allows it to be repeated.
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(self.why, Why::LinkLost | Why::MemberUnfit | Why::Silence | Why::Token)
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        failure.error
+    }
+}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Self {
+        if status.source().is_some() {
+            return of_transport(status);
+        }
+        let says = status.message();
+        let (executed, why, kind, message) = match status.code() {
+            Code::Unauthenticated => (Executed::No, Why::Token, ErrorKind::Denied, TOKEN),
+            Code::InvalidArgument if says.contains("revision of auth store is old") => {
+                (Executed::No, Why::Token, ErrorKind::Denied, TOKEN)
+            }
+            Code::InvalidArgument if says.contains("authentication failed") => {
+                (Executed::No, Why::Refused, ErrorKind::Denied, PASSWORD)
+            }
+            Code::InvalidArgument if says.contains("user name is empty") => {
+                (Executed::No, Why::Refused, ErrorKind::Denied, ANONYMOUS)
+            }
+            Code::PermissionDenied => (Executed::No, Why::Refused, ErrorKind::Denied, RIGHTS),
+            Code::NotFound if says.contains("lease not found") => (
+                Executed::No,
+                Why::NoLease,
+                ErrorKind::Lost,
+                "the lease is gone, and everything with it; try again",
+            ),
+            Code::OutOfRange if says.contains("compacted") => (
+                Executed::No,
+                Why::Compacted,
+                ErrorKind::Unavailable,
+                "what was asked for is compacted away; try again",
+            ),
+            Code::ResourceExhausted if says.contains("database space exceeded") => {
+                (Executed::No, Why::Refused, ErrorKind::Unavailable, FULL)
+            }
+            Code::ResourceExhausted if says.contains("too many requests") => {
+                (Executed::No, Why::MemberUnfit, ErrorKind::Unavailable, "etcd has too much to do; try again")
+            }
+            Code::Unavailable if says.contains("no leader") => (
+                Executed::No,
+                Why::MemberUnfit,
+                ErrorKind::Unavailable,
+                "etcd has no leader; are most members up?",
+            ),
+            Code::InvalidArgument
+            | Code::NotFound
+            | Code::FailedPrecondition
+            | Code::OutOfRange
+            | Code::Unimplemented => {
+                (Executed::No, Why::Refused, ErrorKind::Unexpected, "etcd refused what locks need")
+            }
+            Code::Unavailable | Code::DeadlineExceeded => {
+                (Executed::Perhaps, Why::MemberUnfit, ErrorKind::Indeterminate, UNKNOWN)
+            }
+            _ => (Executed::Perhaps, Why::Refused, ErrorKind::Indeterminate, UNKNOWN),
+        };
+        let error = Error::new(kind, format!("{message} (etcd says: {says})")).caused_by(status);
+        Self { executed, why, error }
+    }
+}
+
+const TOKEN: &str =
+    "etcd does not know who we are; put user and password into the URL: etcd://USER:PASSWORD@HOST";
+const PASSWORD: &str = "etcd does not accept the user or password; look at the URL";
+const ANONYMOUS: &str =
+    "this etcd wants to know who asks; put user and password into the URL: etcd://USER:PASSWORD@HOST";
+const RIGHTS: &str = "this user may not do all that locks need; etcdctl role grant-permission ROLE readwrite --prefix=true \
+                      /locks/ allows it";
+const FULL: &str =
+    "etcd's database is full and refuses writes; compact and defragment it, then disarm its alarm";
+const UNKNOWN: &str = "etcd could not say what became of the request; it may have acted all the same";
+
+/// What happened between us and etcd.
+fn of_transport(status: Status) -> Failure {
+    let mut cause: Option<&dyn StdError> = status.source();
+    while let Some(error) = cause {
+        if error.is::<NotSent>() {
+            let error = Error::new(ErrorKind::Unavailable, "the connection to etcd was over; try again")
+                .caused_by(status);
+            return Failure { executed: Executed::No, why: Why::LinkLost, error };
+        }
+        cause = error.source();
+    }
+    let message = "the connection to etcd was lost before its answer; it may have acted all the same";
+    let error = Error::new(ErrorKind::Indeterminate, message).caused_by(status);
+    Failure { executed: Executed::Perhaps, why: Why::LinkLost, error }
+}
+
+/// An answer that etcd does not give.
+pub(crate) fn unexpected(what: &str) -> Error {
+    Error::new(ErrorKind::Unexpected, format!("etcd answered something else than was asked for: {what}"))
+}
+
+/// What became of a lock whose session is over.
+pub(crate) fn over() -> Error {
+    Error::new(ErrorKind::Lost, "the session ended, and its claims with it; try again").retryable(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_etcd_surely_did_not_do_counts_as_not_executed() {
+        let of = |code, says: &str| Failure::from(Status::new(code, says));
+        for (code, says) in [
+            (Code::NotFound, "etcdserver: requested lease not found"),
+            (Code::Unavailable, "etcdserver: no leader"),
+            (Code::PermissionDenied, "etcdserver: permission denied"),
+            (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded"),
+            (Code::Unauthenticated, "etcdserver: invalid auth token"),
+        ] {
+            assert_eq!(of(code, says).executed, Executed::No, "{says}");
+        }
+        for (code, says) in [
+            (Code::Unavailable, "etcdserver: request timed out"),
+            (Code::Unavailable, "etcdserver: request timed out, possibly due to previous leader failure"),
+            (Code::Unavailable, "etcdserver: server stopped"),
+            (Code::Unknown, "raft: proposal dropped"),
+            (Code::Internal, "anything"),
+            (Code::Cancelled, "anything"),
+            (Code::DeadlineExceeded, "context deadline exceeded"),
+        ] {
+            let failure = of(code, says);
+            assert_eq!(failure.executed, Executed::Perhaps, "{says}");
+            assert_eq!(failure.error.kind(), ErrorKind::Indeterminate, "{says}");
+        }
+    }
+
+    #[test]
+    fn a_code_that_was_made_here_says_nothing_about_etcd() {
+        // tonic calls a socket that is gone "not found".
+        let made_here = Status::from_error(Box::new(std::io::Error::from(std::io::ErrorKind::NotFound)));
+        assert_eq!(Failure::from(made_here).executed, Executed::Perhaps);
+        let unsent = Status::from_error(Box::new(NotSent(None)));
+        assert_eq!(Failure::from(unsent).executed, Executed::No);
+    }
+}

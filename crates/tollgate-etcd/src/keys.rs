@@ -1,0 +1,217 @@
+//! The layout: which keys belong to which lock.
+//!
+//! ```text
+//! <prefix><name>/<lease>-<nonce>   a claim: the lease in hexadecimal, as etcd's own locks have it, and a nonce that tells
+//!                                  its mode and is made from its owner id, so that only the owner knows the key beforehand
+//! <prefix><name>/<anything else>   a claim of another client, which is exclusive
+//! <prefix>\0withdrawn/<nonce>      a claim that was withdrawn while its acquire may still be on its way
+//! <prefix>\0floor/<name>           what is added to the revisions of a lock that moved here from another engine
+//! ```
+//!
+//! A remainder with a `/` belongs to a longer name, and no name has a control character: two names never meet.
+
+use sha2::{Digest, Sha256};
+use tollgate_core::{LockName, Mode, OwnerId};
+
+use crate::wire::KeyValue;
+
+/// Digits of a nonce's hash.
+const HASH: usize = 32;
+
+/// Where the keys of locks are.
+#[derive(Debug, Clone)]
+pub(crate) struct Layout {
+    prefix: String,
+}
+
+/// A range of keys: from the first, to before the end.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Span {
+    pub(crate) key: Vec<u8>,
+    pub(crate) end: Vec<u8>,
+}
+
+impl Layout {
+    pub(crate) fn new(prefix: String) -> Self {
+        Self { prefix }
+    }
+
+    /// The key of a claim that hangs on `lease`.
+    pub(crate) fn claim(&self, name: &LockName, lease: i64, mode: Mode, owner: OwnerId) -> Vec<u8> {
+        format!("{}{name}/{lease:x}-{}", self.prefix, nonce(mode, owner)).into_bytes()
+    }
+
+    /// The key that says that a claim was withdrawn.
+    pub(crate) fn withdrawn(&self, owner: OwnerId) -> Vec<u8> {
+        format!("{}\0withdrawn/{}", self.prefix, hash(owner)).into_bytes()
+    }
+
+    /// The key that has what is added to a lock's revisions.
+    pub(crate) fn floor(&self, name: &LockName) -> Vec<u8> {
+        format!("{}\0floor/{name}", self.prefix).into_bytes()
+    }
+
+    /// A key that nobody has, to see what is allowed.
+    pub(crate) fn probe(&self) -> Vec<u8> {
+        format!("{}\0probe", self.prefix).into_bytes()
+    }
+
+    /// All claims on `name`, and those on longer names.
+    pub(crate) fn claims_on(&self, name: &LockName) -> Span {
+        // What follows `/` in the order of bytes is `0`.
+        Span {
+            key: format!("{}{name}/", self.prefix).into_bytes(),
+            end: format!("{}{name}0", self.prefix).into_bytes(),
+        }
+    }
+
+    /// All keys of locks whose names start with `start`, and a few others.
+    pub(crate) fn starting_with(&self, start: &str) -> Span {
+        let key = format!("{}{start}", self.prefix).into_bytes();
+        Span { end: after_all(&key), key }
+    }
+
+    /// The lock that `key` is a claim on.
+    pub(crate) fn name_of(&self, key: &[u8]) -> Option<LockName> {
+        let rest = std::str::from_utf8(key).ok()?.strip_prefix(&self.prefix)?;
+        let (name, _) = rest.rsplit_once('/')?;
+        LockName::new(name).ok()
+    }
+}
+
+impl Span {
+    /// One key.
+    pub(crate) fn one(key: Vec<u8>) -> Self {
+        Self { key, end: Vec::new() }
+    }
+
+    /// What follows the name in a claim's key, if it is a claim on that name and not on a longer one.
+    pub(crate) fn remainder<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]> {
+        key.strip_prefix(self.key.as_slice()).filter(|rest| !rest.contains(&b'/'))
+    }
+}
+
+/// The first key that does not start with `start`.
+fn after_all(start: &[u8]) -> Vec<u8> {
+    let mut end = start.to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            return end;
+        }
+    }
+    // Every key.
+    vec![0]
+}
+
+/// What a claim's key ends with.
+fn nonce(mode: Mode, owner: OwnerId) -> String {
+    let hash = hash(owner);
+    match mode {
+        Mode::Exclusive => format!("x{hash}"),
+        Mode::Shared => format!("s{hash}"),
+        Mode::Permit { limit } => format!("p{limit}.{hash}"),
+    }
+}
+
+/// What of an owner id may be seen.
+fn hash(owner: OwnerId) -> String {
+    let digest =
+        Sha256::new().chain_update(b"tollgate-etcd").chain_update(owner.to_bits().to_be_bytes()).finalize();
+    digest[..HASH / 2].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The mode of a claim, by what follows the name in its key. Others' are exclusive.
+pub(crate) fn mode_of(remainder: &[u8]) -> Mode {
+    ours(remainder).unwrap_or(Mode::Exclusive)
+}
+
+fn ours(remainder: &[u8]) -> Option<Mode> {
+    let text = std::str::from_utf8(remainder).ok()?;
+    let (_, nonce) = text.split_once('-')?;
+    let (mode, hash) = match nonce.split_at_checked(1)? {
+        ("x", hash) => (Mode::Exclusive, hash),
+        ("s", hash) => (Mode::Shared, hash),
+        ("p", rest) => {
+            let (limit, hash) = rest.split_once('.')?;
+            (Mode::permit(limit.parse().ok()?)?, hash)
+        }
+        _ => return None,
+    };
+    (hash.len() == HASH && hash.bytes().all(|digit| digit.is_ascii_hexdigit())).then_some(mode)
+}
+
+/// Whether a claim is one of ours and not of another kind of client.
+#[cfg(test)]
+fn is_ours(remainder: &[u8]) -> bool {
+    ours(remainder).is_some()
+}
+
+/// A claim as etcd has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) key: Vec<u8>,
+    pub(crate) revision: i64,
+    pub(crate) mode: Mode,
+}
+
+impl Place {
+    /// The claim on the lock of `span` that `found` is; none if it is one on a longer name.
+    pub(crate) fn read(span: &Span, found: &KeyValue) -> Option<Self> {
+        let mode = mode_of(span.remainder(&found.key)?);
+        Some(Self { key: found.key.to_vec(), revision: found.create_revision, mode })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(name: &str) -> LockName {
+        LockName::new(name).unwrap()
+    }
+
+    #[test]
+    fn a_key_tells_its_lock_and_its_mode_and_not_its_owner() {
+        let layout = Layout::new("/locks/".to_owned());
+        let owner = OwnerId::random();
+        for mode in [Mode::Exclusive, Mode::Shared, Mode::permit(17).unwrap()] {
+            for lock in ["a", "a/b", "a/", "/", "//", "größe", "x-y"] {
+                let lock = name(lock);
+                let key = layout.claim(&lock, 0x694d_7f00, mode, owner);
+                assert_eq!(layout.name_of(&key), Some(lock.clone()));
+                let rest = layout.claims_on(&lock).remainder(&key).unwrap().to_vec();
+                assert_eq!(mode_of(&rest), mode);
+                assert!(is_ours(&rest));
+                assert!(!String::from_utf8(key).unwrap().contains(&owner.to_hex()));
+            }
+        }
+    }
+
+    #[test]
+    fn other_clients_claims_are_exclusive() {
+        for other in ["694d7f", "694d-s12", "694d-p0.0123456789abcdef0123456789abcdef", "", "-", "694d-é"] {
+            assert_eq!(mode_of(other.as_bytes()), Mode::Exclusive, "{other}");
+            assert!(!is_ours(other.as_bytes()), "{other}");
+        }
+    }
+
+    #[test]
+    fn longer_names_and_our_own_keys_are_no_claims_on_a_name() {
+        let layout = Layout::new("/locks/".to_owned());
+        let (short, long) = (name("a"), name("a/b"));
+        let key = layout.claim(&long, 1, Mode::Exclusive, OwnerId::random());
+        assert_eq!(layout.claims_on(&short).remainder(&key), None);
+        assert!(key > layout.claims_on(&short).key && key < layout.claims_on(&short).end);
+        assert_eq!(layout.name_of(&layout.withdrawn(OwnerId::random())), None);
+        assert_eq!(layout.name_of(&layout.floor(&short)), None);
+        assert_eq!(layout.name_of(&layout.floor(&long)), None);
+    }
+
+    #[test]
+    fn a_span_ends_after_everything_that_starts_alike() {
+        assert_eq!(after_all(b"a"), b"b");
+        assert_eq!(after_all(b"a\xff"), b"b");
+        assert_eq!(after_all(b""), b"\0");
+    }
+}

@@ -1,0 +1,42 @@
+//! Locks on etcd.
+//!
+//! A claim is a key under the lock's name that hangs on a lease of its client; the order of the claims is the order in
+//! which etcd created their keys, and a claim's token is that revision. So `etcdctl lock`, Go's `concurrency.Mutex`
+//! and the v3lock service stand in the same queue.
+//!
+//! - `config.rs`, `tls.rs`: what a URL says. `wire.rs`: the stubs. `link.rs`, `channel.rs`: one connection. `links.rs`: the one that is
+//!   used now, and every call. `error.rs`: what a failed call may have done.
+//! - `session.rs`: a lease and what keeps it alive. `sessions.rs`: who lives in which.
+//! - `keys.rs`: the layout. `queue.rs`: who is in, and whom to wait for. `hub.rs`: all watches of a client in one stream.
+//! - `acquire.rs`: taking a lock, with the requests of `ops.rs`. `backend.rs`: the contract. `look.rs`, `list.rs`, `events.rs`: what others see.
+//! - `floor.rs`: tokens after a move from another engine. `fence.rs`: writes that are applied only while a lock is held.
+//! - `doctor`: what is wrong with an etcd.
+
+mod acquire;
+mod backend;
+mod capabilities;
+mod carried;
+mod channel;
+mod config;
+mod doctor;
+mod error;
+mod events;
+mod fence;
+mod floor;
+mod hub;
+mod keys;
+mod link;
+mod links;
+mod list;
+mod look;
+mod ops;
+mod queue;
+mod session;
+mod sessions;
+mod tls;
+mod wire;
+
+pub use backend::EtcdBackend;
+pub use config::{EtcdConfig, Host, Login, TlsFiles, decoded};
+pub use doctor::examine;
+pub use fence::{EtcdFence, GuardedTxn, LockKey};

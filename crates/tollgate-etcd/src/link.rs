@@ -1,0 +1,255 @@
+//! One open connection to one member. It does not reconnect: what was learnt on it holds as long as it lives.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::task::AtomicWaker;
+use h2::client::{Builder, SendRequest};
+use h2::{Ping, PingPong};
+use http::Uri;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tollgate_core::{Error, ErrorKind, Result};
+
+use crate::channel::Channel;
+use crate::config::Host;
+
+/// How often a connection is asked whether it lives. etcd hangs up on those who ask more often than every five seconds.
+const PING_EVERY: Duration = Duration::from_secs(10);
+/// How long it may take to answer that.
+const PONG_WITHIN: Duration = Duration::from_secs(5);
+/// As much as may be on its way to us unread, of one stream and of all.
+const STREAM_WINDOW: u32 = 1 << 20;
+const CONNECTION_WINDOW: u32 = 4 << 20;
+
+/// An open connection. Clones are the same one; it is closed when the last is dropped.
+#[derive(Clone)]
+pub(crate) struct Link(Arc<Open>);
+
+struct Open {
+    sender: SendRequest<Bytes>,
+    origin: Uri,
+    endpoint: usize,
+    tap: Arc<Tap>,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.tap.close();
+    }
+}
+
+/// What closes a connection, and shows that it lives.
+///
+/// Streams that wait for an answer keep a connection going: so what is closed is what it reads from.
+#[derive(Default)]
+struct Tap {
+    reads: AtomicU64,
+    closed: AtomicBool,
+    reader: AtomicWaker,
+}
+
+impl Tap {
+    fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.reader.wake();
+    }
+}
+
+/// Says that a connection is closed when its driver ends, also with the runtime it was on.
+struct Ends(Arc<Tap>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+impl Link {
+    /// Opens a connection whose driver runs on the current runtime.
+    pub(crate) async fn dial(
+        host: &Host,
+        endpoint: usize,
+        tls: Option<&Arc<rustls::ClientConfig>>,
+    ) -> Result<Self> {
+        let tcp = TcpStream::connect((host.name.as_str(), host.port))
+            .await
+            .and_then(|stream| stream.set_nodelay(true).map(|()| stream))
+            .map_err(|error| unreachable(host, error))?;
+        let tap = Arc::new(Tap::default());
+        let (sender, scheme) = match tls {
+            None => (greeted(host, Tapped { inner: tcp, tap: tap.clone() }).await?, "http"),
+            Some(tls) => {
+                let name = ServerName::try_from(host.name.clone()).map_err(|error| {
+                    Error::invalid(format!("{} is no name that a certificate can have", host.name))
+                        .caused_by(error)
+                })?;
+                let secured = TlsConnector::from(tls.clone()).connect(name, tcp).await;
+                let inner = secured.map_err(|error| insecure(host, error))?;
+                (greeted(host, Tapped { inner, tap: tap.clone() }).await?, "https")
+            }
+        };
+        let origin = format!("{scheme}://{host}").parse().map_err(|error: http::uri::InvalidUri| {
+            Error::invalid(format!("{host} is no host of a URL")).caused_by(error)
+        })?;
+        Ok(Self(Arc::new(Open { sender, origin, endpoint, tap })))
+    }
+
+    /// What stubs call through.
+    pub(crate) fn channel(&self) -> Channel {
+        Channel::new(self.0.sender.clone(), self.clone())
+    }
+
+    /// Whom stubs call.
+    pub(crate) fn origin(&self) -> Uri {
+        self.0.origin.clone()
+    }
+
+    /// Which of the endpoints it goes to.
+    pub(crate) fn endpoint(&self) -> usize {
+        self.0.endpoint
+    }
+
+    /// How often something was read from it: what differs from before shows that it lives.
+    pub(crate) fn reads(&self) -> u64 {
+        self.0.tap.reads.load(Ordering::Acquire)
+    }
+
+    /// Whether nothing can be sent over it any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.tap.closed.load(Ordering::Acquire)
+    }
+
+    /// Closes it for everybody.
+    pub(crate) fn close(&self) {
+        self.0.tap.close();
+    }
+
+    /// Whether they are the same connection.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+/// Starts HTTP/2 on `stream`.
+async fn greeted(
+    host: &Host,
+    stream: Tapped<impl AsyncRead + AsyncWrite + Unpin + Send + 'static>,
+) -> Result<SendRequest<Bytes>> {
+    let ends = Ends(stream.tap.clone());
+    let mut http = Builder::new();
+    http.enable_push(false)
+        .initial_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW);
+    let (sender, mut driver) = http.handshake(stream).await.map_err(|error| unreachable(host, error))?;
+    let pings = driver.ping_pong();
+    tokio::spawn(async move {
+        let _ends = ends;
+        tokio::select! {
+            // Whoever waits for an answer is told.
+            _ = driver => {}
+            () = until_silent(pings) => {}
+        }
+    });
+    Ok(sender)
+}
+
+/// Completes when the other side no longer answers.
+async fn until_silent(pings: Option<PingPong>) {
+    let Some(mut pings) = pings else { return std::future::pending().await };
+    loop {
+        tokio::time::sleep(PING_EVERY).await;
+        if !matches!(tokio::time::timeout(PONG_WITHIN, pings.ping(Ping::opaque())).await, Ok(Ok(_))) {
+            return;
+        }
+    }
+}
+
+fn unreachable(host: &Host, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    let message = format!("etcd at {host} cannot be reached; is it running, and is the address right?");
+    Error::new(ErrorKind::Unavailable, message).caused_by(error)
+}
+
+fn insecure(host: &Host, error: std::io::Error) -> Error {
+    let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let (kind, message) = match tls {
+        Some(rustls::Error::InvalidMessage(_)) => (
+            ErrorKind::Config,
+            format!("{host} does not speak TLS; write etcd:// instead of etcds://, or another port"),
+        ),
+        Some(rustls::Error::InvalidCertificate(_)) => (
+            ErrorKind::Config,
+            format!("the certificate of {host} is not trusted; name who signed it with ?ca=FILE"),
+        ),
+        Some(rustls::Error::AlertReceived(_)) => (
+            ErrorKind::Denied,
+            format!("{host} refused our certificate; give one it knows with ?cert=FILE&key=FILE"),
+        ),
+        _ => (
+            ErrorKind::Unavailable,
+            format!("no encrypted connection to {host} came about; does it speak TLS on this port?"),
+        ),
+    };
+    Error::new(kind, message).caused_by(error)
+}
+
+/// A stream that can be closed from elsewhere, and counts what is read from it.
+struct Tapped<S> {
+    inner: S,
+    tap: Arc<Tap>,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Tapped<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        // Before it is looked at, so that no closing is missed.
+        self.tap.reader.register(context.waker());
+        if self.tap.closed.load(Ordering::Acquire) {
+            return Poll::Ready(Err(std::io::ErrorKind::ConnectionAborted.into()));
+        }
+        let read = Pin::new(&mut self.inner).poll_read(context, buffer);
+        if read.is_ready() {
+            self.tap.reads.fetch_add(1, Ordering::AcqRel);
+        }
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Tapped<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffers: &[std::io::IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write_vectored(context, buffers)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+}

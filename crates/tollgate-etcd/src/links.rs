@@ -1,0 +1,494 @@
+//! The way to etcd: the connection that is used now, what replaces it, and every call.
+//!
+//! A connection is driven by a task on the runtime that opened it. Callers use their own, which spares two wakes of another
+//! thread for each request; sessions, watches and everything in the background use the keeper's, which no caller can block.
+
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::runtime::{Handle, Id};
+use tollgate_core::{Error, ErrorKind, Keeper, Result};
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::{Request, Response, Status};
+
+use crate::channel::Channel;
+use crate::config::{EtcdConfig, Host, Login};
+use crate::error::{Executed, Failure, Why};
+use crate::link::Link;
+use crate::tls;
+use crate::wire::auth_client::AuthClient;
+use crate::wire::maintenance_client::MaintenanceClient;
+use crate::wire::{AuthenticateRequest, StatusRequest};
+
+/// How long a member may take to be connected to and to say its first word.
+const TO_CONNECT: Duration = Duration::from_secs(3);
+/// After how long the next endpoint is tried beside one that has not answered yet.
+const STAGGER: Duration = Duration::from_millis(200);
+/// How long a request may take that cannot be repeated: longer than an election. What was on its way to a leader that dies
+/// is never answered. Three times as long over a connection that is alive: etcd itself gives up before that.
+const TO_ANSWER: Duration = Duration::from_secs(3);
+/// How long one that can be repeated may take before it is, for the first time; then twice that, and so on.
+const TO_REPEAT: Duration = Duration::from_millis(500);
+/// How long all repetitions may take.
+const ALL_TOGETHER: Duration = Duration::from_secs(8);
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_millis(20);
+/// The oldest etcd that lets clients number their watches.
+const OLDEST: (u32, u32) = (3, 4);
+/// The largest answer that is taken: a page of keys with their values.
+const LARGEST: usize = 64 << 20;
+
+/// The way to etcd. Clones are the same one.
+#[derive(Clone)]
+pub(crate) struct Links(Arc<Inner>);
+
+struct Inner {
+    endpoints: Vec<Host>,
+    login: Option<Login>,
+    tls: Option<Arc<rustls::ClientConfig>>,
+    keeper: Keeper,
+    current: Mutex<Current>,
+}
+
+#[derive(Default)]
+struct Current {
+    /// Each runtime's connection.
+    seats: HashMap<Id, Seat>,
+    token: Option<MetadataValue<Ascii>>,
+    /// When each endpoint last failed us: those that did long ago, or never, are tried first.
+    failed: Vec<Option<Instant>>,
+    closed: bool,
+}
+
+/// Where a runtime's connection is, or will be.
+#[derive(Default)]
+struct Seat {
+    link: Option<Link>,
+    /// Whoever opens one holds it.
+    opening: Arc<tokio::sync::Mutex<()>>,
+    /// When no endpoint could be reached, and why: those who waited need not try again one after the other.
+    nobody: Option<(Instant, ErrorKind, String)>,
+}
+
+/// A connection to a member that answers.
+struct Opened {
+    link: Link,
+    token: Option<MetadataValue<Ascii>>,
+    /// Whether that member is the leader, as it says.
+    leads: bool,
+}
+
+/// Whether a request may be sent again though nobody knows whether it was executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Repeat {
+    /// It reads, or does the same the second time.
+    Yes,
+    /// Never.
+    No,
+}
+
+impl Links {
+    pub(crate) fn new(config: &EtcdConfig, keeper: Keeper) -> Result<Self> {
+        let failed = vec![None; config.endpoints.len()];
+        Ok(Self(Arc::new(Inner {
+            endpoints: config.endpoints.clone(),
+            login: config.login.clone(),
+            tls: config.tls.as_ref().map(tls::client).transpose()?,
+            keeper,
+            current: Mutex::new(Current { failed, ..Current::default() }),
+        })))
+    }
+
+    pub(crate) fn keeper(&self) -> &Keeper {
+        &self.0.keeper
+    }
+
+    /// This runtime's connection, opened if there is none.
+    pub(crate) async fn link(&self) -> Result<Link> {
+        let runtime = Handle::current().id();
+        if let Some(link) = self.seated(runtime)? {
+            return Ok(link);
+        }
+        let came = Instant::now();
+        let opening = self.current().seats.entry(runtime).or_default().opening.clone();
+        let _alone = opening.lock().await;
+        if let Some(link) = self.seated(runtime)? {
+            return Ok(link);
+        }
+        let nobody = self.current().seats.get(&runtime).and_then(|seat| seat.nobody.clone());
+        if let Some((at, kind, message)) = nobody
+            && at > came
+        {
+            return Err(Error::new(kind, message));
+        }
+        // In a task: whoever waits for it may give up at any time, and the next one finds it then.
+        let links = self.clone();
+        let opened = tokio::spawn(async move { links.open_for(runtime).await }).await;
+        opened.unwrap_or_else(|error| {
+            Err(Error::new(ErrorKind::Unavailable, "connecting did not come to an end; try again")
+                .caused_by(error))
+        })
+    }
+
+    async fn open_for(&self, runtime: Id) -> Result<Link> {
+        let opened = self.open().await;
+        let mut current = self.current();
+        match opened {
+            Ok(Opened { link, token, .. }) => {
+                if current.closed {
+                    return Err(closed());
+                }
+                // Runtimes that are gone took their connections with them.
+                current.seats.retain(|id, seat| {
+                    *id == runtime || seat.link.as_ref().is_none_or(|link| !link.is_closed())
+                });
+                current.seats.entry(runtime).or_default().link = Some(link.clone());
+                current.token = token;
+                Ok(link)
+            }
+            Err(error) => {
+                let nobody = (Instant::now(), error.kind(), error.message().to_owned());
+                current.seats.entry(runtime).or_default().nobody = Some(nobody);
+                Err(error)
+            }
+        }
+    }
+
+    fn seated(&self, runtime: Id) -> Result<Option<Link>> {
+        let current = self.current();
+        if current.closed {
+            return Err(closed());
+        }
+        let link = current.seats.get(&runtime).and_then(|seat| seat.link.as_ref());
+        Ok(link.filter(|link| !link.is_closed()).cloned())
+    }
+
+    /// The leader, if it is among the endpoints and answers soon: others have to ask it, too. Else the first that answers, those
+    /// that failed least lately first, and the next one tried when one hesitates.
+    async fn open(&self) -> Result<Opened> {
+        let mut order: Vec<usize> = (0..self.0.endpoints.len()).collect();
+        order.sort_by_key(|endpoint| self.current().failed[*endpoint]);
+        let attempts = order.iter().zip(0..).map(|(endpoint, place)| async move {
+            tokio::time::sleep(STAGGER * place).await;
+            self.greet_in_time(*endpoint).await
+        });
+        let mut attempts: FuturesUnordered<_> = attempts.collect();
+        let mut worst: Option<Error> = None;
+        let first = loop {
+            match attempts.next().await {
+                Some(Ok(opened)) => break opened,
+                // What must be changed says more than that somebody was not there.
+                Some(Err(error)) if worst.as_ref().is_none_or(Error::is_retryable) => worst = Some(error),
+                Some(Err(_)) => {}
+                None => {
+                    return Err(
+                        worst.unwrap_or_else(|| Error::invalid("a URL of an etcd names at least one host"))
+                    );
+                }
+            }
+        };
+        drop(attempts);
+        if first.leads {
+            return Ok(first);
+        }
+        let others = order.into_iter().filter(|endpoint| *endpoint != first.link.endpoint());
+        let mut others: FuturesUnordered<_> = others.map(|endpoint| self.greet_in_time(endpoint)).collect();
+        let leader = async {
+            while let Some(other) = others.next().await {
+                if let Ok(opened) = other
+                    && opened.leads
+                {
+                    return Some(opened);
+                }
+            }
+            None
+        };
+        let leader = tokio::time::timeout(STAGGER, leader).await.ok().flatten();
+        Ok(leader.unwrap_or(first))
+    }
+
+    async fn greet_in_time(&self, endpoint: usize) -> Result<Opened> {
+        let opened = tokio::time::timeout(TO_CONNECT, self.greet(endpoint)).await;
+        let late = |_| {
+            let host = &self.0.endpoints[endpoint];
+            let message = format!("etcd at {host} did not answer within {TO_CONNECT:?}");
+            Err(Error::new(ErrorKind::Unavailable, message))
+        };
+        opened.unwrap_or_else(late).inspect_err(|_| self.note_failure(endpoint))
+    }
+
+    /// Connects to one endpoint, says who we are, and has it say its first word: a connection alone proves nothing.
+    async fn greet(&self, endpoint: usize) -> Result<Opened> {
+        let host = &self.0.endpoints[endpoint];
+        let link = Link::dial(host, endpoint, self.0.tls.as_ref()).await?;
+        let mut maintenance = MaintenanceClient::with_origin(link.channel(), link.origin());
+        let status = match maintenance.status(StatusRequest {}).await {
+            Ok(status) => status.into_inner(),
+            Err(status) => return Err(self.of_greeting(host, status)),
+        };
+        let mut numbers = status.version.split('.').map(|number| number.parse().unwrap_or(0));
+        if (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < OLDEST {
+            let message = format!("this is etcd {}; locks need 3.4 or later", status.version);
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        if status.leader == 0 && self.0.endpoints.len() > 1 {
+            let message = format!("etcd at {host} knows of no leader; are most members up?");
+            return Err(Error::new(ErrorKind::Unavailable, message));
+        }
+        let token = self.authenticate(&link).await?;
+        let leads = status.header.is_some_and(|header| header.member_id == status.leader);
+        Ok(Opened { link, token, leads })
+    }
+
+    async fn authenticate(&self, link: &Link) -> Result<Option<MetadataValue<Ascii>>> {
+        let Some(Login { user, password }) = &self.0.login else { return Ok(None) };
+        let request = AuthenticateRequest { name: user.clone(), password: password.clone() };
+        let mut auth = AuthClient::with_origin(link.channel(), link.origin());
+        match auth.authenticate(request).await {
+            Ok(answer) => {
+                let token = answer.into_inner().token.parse();
+                token.map(Some).map_err(|_| crate::error::unexpected("a token that no header can carry"))
+            }
+            // Nobody needs to say who they are here.
+            Err(status) if status.message().contains("authentication is not enabled") => Ok(None),
+            Err(status) => Err(Failure::from(status).into()),
+        }
+    }
+
+    fn of_greeting(&self, host: &Host, status: Status) -> Error {
+        let failure = Failure::from(status);
+        if failure.why != Why::LinkLost {
+            return failure.into();
+        }
+        let message = match self.0.tls {
+            None => format!(
+                "{host} hung up at the first word; if it wants TLS, write etcds:// instead of etcd://"
+            ),
+            Some(_) => format!("{host} hung up; if it wants a certificate of ours, give ?cert=FILE&key=FILE"),
+        };
+        Error::new(ErrorKind::Unavailable, message).caused_by(failure.error)
+    }
+
+    fn note_failure(&self, endpoint: usize) {
+        self.current().failed[endpoint] = Some(Instant::now());
+    }
+
+    /// Has later calls go to another member if there is one. What is under way on `link` goes on.
+    pub(crate) fn leave(&self, link: &Link) {
+        self.note_failure(link.endpoint());
+        for seat in self.current().seats.values_mut() {
+            seat.link.take_if(|seated| seated.is(link));
+        }
+    }
+
+    /// Closes `link` if nothing has come over it since it had been read from `reads` times. If something has, it is only slow:
+    /// another member may be quicker.
+    pub(crate) fn suspect(&self, link: &Link, reads: u64) {
+        if link.reads() == reads {
+            self.note_failure(link.endpoint());
+            link.close();
+        } else if self.0.endpoints.len() > 1 {
+            self.leave(link);
+        }
+    }
+
+    /// `message` with what every request carries: who we are, and that a member without a leader must not answer.
+    pub(crate) fn request<M>(&self, message: M) -> Request<M> {
+        let mut request = Request::new(message);
+        request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
+        if let Some(token) = &self.current().token {
+            request.metadata_mut().insert("token", token.clone());
+        }
+        request
+    }
+
+    /// Asks once, for as long as `limit` allows, or three times as long over a connection that is alive.
+    async fn once<Q, A, F>(&self, link: &Link, message: Q, limit: Duration, call: &F) -> Result<A, Failure>
+    where
+        F: AsyncFn(Channel, http::Uri, Request<Q>) -> Result<Response<A>, Status>,
+    {
+        let reads = link.reads();
+        let mut asked = pin!(call(link.channel(), link.origin(), self.request(message)));
+        let mut answered = tokio::time::timeout(limit, &mut asked).await;
+        if answered.is_err() && link.reads() != reads {
+            // It lives, and has much to do: to ask again would only add to that.
+            answered = tokio::time::timeout(limit * 2, asked).await;
+        }
+        match answered {
+            Ok(Ok(answer)) => Ok(answer.into_inner()),
+            Ok(Err(status)) => Err(Failure::from(status)),
+            Err(_) => {
+                self.suspect(link, reads);
+                Err(Failure::silence())
+            }
+        }
+    }
+
+    /// Asks, over another connection or again where that is allowed, until etcd answers or it has taken long enough.
+    pub(crate) async fn call<Q, A, F>(&self, message: Q, repeat: Repeat, call: F) -> Result<A, Failure>
+    where
+        Q: Clone,
+        F: AsyncFn(Channel, http::Uri, Request<Q>) -> Result<Response<A>, Status>,
+    {
+        self.ask(message, repeat, call).await.map(|(answer, _)| answer)
+    }
+
+    /// The same; tells also whether a request before the one that was answered may have been executed.
+    async fn ask<Q, A, F>(&self, message: Q, repeat: Repeat, call: F) -> Result<(A, bool), Failure>
+    where
+        Q: Clone,
+        F: AsyncFn(Channel, http::Uri, Request<Q>) -> Result<Response<A>, Status>,
+    {
+        let end = Instant::now() + ALL_TOGETHER;
+        let (mut patience, mut perhaps) = (TO_REPEAT, false);
+        loop {
+            let link = self.link().await.map_err(Failure::unreachable)?;
+            let limit = match repeat {
+                Repeat::Yes => patience.min(end.saturating_duration_since(Instant::now())),
+                Repeat::No => TO_ANSWER,
+            };
+            let failure = match self.once(&link, message.clone(), limit, &call).await {
+                Ok(answer) => return Ok((answer, perhaps)),
+                Err(failure) => failure,
+            };
+            self.react(&link, failure.why).await?;
+            let allowed = failure.executed == Executed::No || repeat == Repeat::Yes;
+            if !allowed || !failure.may_pass() || Instant::now() + PAUSE >= end {
+                return Err(failure);
+            }
+            perhaps |= failure.executed == Executed::Perhaps;
+            patience *= 2;
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Does what a failure asks for, so that the next request has better luck.
+    pub(crate) async fn react(&self, link: &Link, why: Why) -> Result<(), Failure> {
+        match why {
+            Why::LinkLost => link.close(),
+            Why::MemberUnfit => self.leave(link),
+            Why::Token if self.0.login.is_some() => {
+                let token = tokio::time::timeout(TO_CONNECT, self.authenticate(link)).await;
+                let token = token.map_err(|_| Failure::silence())?.map_err(Failure::unreachable)?;
+                self.current().token = token;
+            }
+            Why::Token | Why::Silence | Why::NoLease | Why::Compacted | Why::Refused => {}
+        }
+        Ok(())
+    }
+
+    /// Closes everything, for good.
+    pub(crate) fn close(&self) {
+        let mut current = self.current();
+        current.closed = true;
+        for link in current.seats.drain().filter_map(|(_, seat)| seat.link) {
+            link.close();
+        }
+    }
+
+    fn current(&self) -> MutexGuard<'_, Current> {
+        self.0.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn closed() -> Error {
+    Error::new(ErrorKind::Unavailable, "these locks were closed; connect again")
+}
+
+/// The calls that are made, each by its name.
+mod calls {
+    use super::{LARGEST, Links, Repeat};
+    use crate::error::Failure;
+    use crate::wire::cluster_client::ClusterClient;
+    use crate::wire::kv_client::KvClient;
+    use crate::wire::lease_client::LeaseClient;
+    use crate::wire::maintenance_client::MaintenanceClient;
+    use crate::wire::{
+        AlarmRequest, AlarmResponse, DeleteRangeRequest, LeaseGrantRequest, LeaseGrantResponse,
+        LeaseRevokeRequest, LeaseRevokeResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
+        MemberListRequest, MemberListResponse, RangeRequest, RangeResponse, StatusRequest, StatusResponse,
+        TxnRequest, TxnResponse,
+    };
+
+    impl Links {
+        pub(crate) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Failure> {
+            self.call(request, Repeat::Yes, async |channel, origin, request| {
+                KvClient::with_origin(channel, origin).max_decoding_message_size(LARGEST).range(request).await
+            })
+            .await
+        }
+
+        pub(crate) async fn txn(&self, request: TxnRequest, repeat: Repeat) -> Result<TxnResponse, Failure> {
+            self.call(request, repeat, async |channel, origin, request| {
+                KvClient::with_origin(channel, origin).max_decoding_message_size(LARGEST).txn(request).await
+            })
+            .await
+        }
+
+        /// Deletes a key: how many there were, and whether an earlier request that was not answered may have done it.
+        pub(crate) async fn delete(&self, request: DeleteRangeRequest) -> Result<(i64, bool), Failure> {
+            let (answer, perhaps) = self
+                .ask(request, Repeat::Yes, async |channel, origin, request| {
+                    KvClient::with_origin(channel, origin).delete_range(request).await
+                })
+                .await?;
+            Ok((answer.deleted, perhaps))
+        }
+
+        pub(crate) async fn lease_grant(
+            &self,
+            request: LeaseGrantRequest,
+        ) -> Result<LeaseGrantResponse, Failure> {
+            // One that nobody knows of ends by itself.
+            self.call(request, Repeat::Yes, async |channel, origin, request| {
+                LeaseClient::with_origin(channel, origin).lease_grant(request).await
+            })
+            .await
+        }
+
+        pub(crate) async fn lease_revoke(
+            &self,
+            request: LeaseRevokeRequest,
+        ) -> Result<LeaseRevokeResponse, Failure> {
+            self.call(request, Repeat::Yes, async |channel, origin, request| {
+                LeaseClient::with_origin(channel, origin).lease_revoke(request).await
+            })
+            .await
+        }
+
+        pub(crate) async fn members(&self) -> Result<MemberListResponse, Failure> {
+            self.call(MemberListRequest::default(), Repeat::Yes, async |channel, origin, request| {
+                ClusterClient::with_origin(channel, origin).member_list(request).await
+            })
+            .await
+        }
+
+        pub(crate) async fn status(&self) -> Result<StatusResponse, Failure> {
+            self.call(StatusRequest {}, Repeat::Yes, async |channel, origin, request| {
+                MaintenanceClient::with_origin(channel, origin).status(request).await
+            })
+            .await
+        }
+
+        pub(crate) async fn alarms(&self) -> Result<AlarmResponse, Failure> {
+            self.call(AlarmRequest::default(), Repeat::Yes, async |channel, origin, request| {
+                MaintenanceClient::with_origin(channel, origin).alarm(request).await
+            })
+            .await
+        }
+
+        pub(crate) async fn lease_time_to_live(
+            &self,
+            request: LeaseTimeToLiveRequest,
+        ) -> Result<LeaseTimeToLiveResponse, Failure> {
+            self.call(request, Repeat::Yes, async |channel, origin, request| {
+                LeaseClient::with_origin(channel, origin).lease_time_to_live(request).await
+            })
+            .await
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! One lock as others see it, and an operator who breaks it.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tollgate_core::{Details, Holder, LockName, LockState, Mode, Result, Revocation, Token, Waiter};
+
+use crate::acquire::Value;
+use crate::backend::EtcdBackend;
+use crate::floor::Floor;
+use crate::keys::{Span, mode_of};
+use crate::links::Repeat;
+use crate::ops::{created_at, delete};
+use crate::wire::range_request::{SortOrder, SortTarget};
+use crate::wire::request_op::Request as Op;
+use crate::wire::{KeyValue, LeaseTimeToLiveRequest, RangeRequest, RequestOp, TxnRequest};
+
+/// How long leases still have, as far as it was asked.
+pub(crate) type Left = HashMap<i64, Option<Duration>>;
+
+impl EtcdBackend {
+    pub(crate) async fn seen(&self, name: &LockName) -> Result<Option<LockState>> {
+        let claims = self.claims(name, false).await?;
+        self.state(name, claims, &mut Left::new()).await
+    }
+
+    /// All claims on a lock, the oldest first.
+    async fn claims(&self, name: &LockName, keys_only: bool) -> Result<Vec<KeyValue>> {
+        let span = self.layout.claims_on(name);
+        let request = RangeRequest {
+            key: span.key.clone().into(),
+            range_end: span.end.clone().into(),
+            sort_order: SortOrder::Ascend.into(),
+            sort_target: SortTarget::Create.into(),
+            keys_only,
+            ..RangeRequest::default()
+        };
+        let mut claims = self.links.range(request).await?.kvs;
+        claims.retain(|claim| span.remainder(&claim.key).is_some());
+        Ok(claims)
+    }
+
+    /// What `claims`, the oldest first, make of a lock.
+    pub(crate) async fn state(
+        &self,
+        name: &LockName,
+        claims: Vec<KeyValue>,
+        left: &mut Left,
+    ) -> Result<Option<LockState>> {
+        if claims.is_empty() {
+            return Ok(None);
+        }
+        let span = self.layout.claims_on(name);
+        let inside = inside(&span, &claims);
+        let floor = self.floor(name).await?;
+        let mut state = LockState { name: name.clone(), holders: Vec::new(), waiters: Vec::new() };
+        for (at, claim) in claims.iter().enumerate() {
+            let mode = mode(&span, claim);
+            let details = details(claim);
+            if at < inside {
+                let expires_in = self.left(claim.lease, left).await?;
+                let token = Some(floor.token(claim.create_revision)?);
+                state.holders.push(Holder { mode, token, expires_in, details });
+            } else {
+                state.waiters.push(Waiter { mode, details });
+            }
+        }
+        Ok(Some(state))
+    }
+
+    /// How long a lease still has; `None` for a key that hangs on none, or on one that has just ended.
+    async fn left(&self, lease: i64, asked: &mut Left) -> Result<Option<Duration>> {
+        if lease == 0 {
+            return Ok(None);
+        }
+        if let Some(known) = asked.get(&lease) {
+            return Ok(*known);
+        }
+        let request = LeaseTimeToLiveRequest { id: lease, keys: false };
+        let answer = self.links.lease_time_to_live(request).await?;
+        // Rounded down by etcd; less than nothing if it is gone.
+        let left = Some(Duration::from_secs(u64::try_from(answer.ttl).unwrap_or(0)));
+        asked.insert(lease, left);
+        Ok(left)
+    }
+
+    /// Deletes the claim of the holder with `token`.
+    pub(crate) async fn broken(&self, name: &LockName, token: Token) -> Result<Revocation> {
+        let span = self.layout.claims_on(name);
+        let claims = self.claims(name, true).await?;
+        let floor: Floor = self.floor(name).await?;
+        let holders = &claims[..inside(&span, &claims)];
+        let Some(holder) =
+            holders.iter().find(|claim| floor.token(claim.create_revision).is_ok_and(|own| own == token))
+        else {
+            return Ok(Revocation::NotHeld);
+        };
+        let request = TxnRequest {
+            compare: vec![created_at(&holder.key, holder.create_revision)],
+            success: vec![RequestOp { request: Some(Op::RequestDeleteRange(delete(&holder.key))) }],
+            failure: Vec::new(),
+        };
+        let broken = self.links.txn(request, Repeat::No).await?.succeeded;
+        Ok(if broken { Revocation::Revoked } else { Revocation::NotHeld })
+    }
+}
+
+/// How many of `claims`, the oldest first, are in. Once one has to wait, so have all behind it.
+pub(crate) fn inside(span: &Span, claims: &[KeyValue]) -> usize {
+    let modes: Vec<Mode> = claims.iter().map(|claim| mode(span, claim)).collect();
+    first_waiting(&modes)
+}
+
+/// How many of a queue are in.
+pub(crate) fn first_waiting(modes: &[Mode]) -> usize {
+    let waits = |at: &usize| match modes[0] {
+        // Those who share are in together however many they are; no need to count all again for each.
+        Mode::Shared => modes[*at] != Mode::Shared,
+        _ => !modes[*at].joins(modes[..*at].iter().copied()),
+    };
+    (0..modes.len()).find(waits).unwrap_or(modes.len())
+}
+
+fn mode(span: &Span, claim: &KeyValue) -> Mode {
+    span.remainder(&claim.key).map_or(Mode::Exclusive, mode_of)
+}
+
+/// Who a claim is of; others' values say nothing to us.
+fn details(claim: &KeyValue) -> Details {
+    serde_json::from_slice::<Value>(&claim.value).map(|value| value.details).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_who_are_in_are_the_first_of_the_queue() {
+        let modes = [Mode::Exclusive, Mode::Shared, Mode::permit(1).unwrap(), Mode::permit(2).unwrap()];
+        for number in 0..4_usize.pow(5) {
+            let queue: Vec<Mode> = (0..5).map(|at| modes[number / 4_usize.pow(at) % 4]).collect();
+            let first = first_waiting(&queue);
+            for at in 0..queue.len() {
+                assert_eq!(at < first, queue[at].joins(queue[..at].iter().copied()), "{queue:?} at {at}");
+            }
+        }
+    }
+}

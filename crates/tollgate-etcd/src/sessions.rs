@@ -1,0 +1,198 @@
+//! Which claims of this client live in which session.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tollgate_core::{Claim, Moment, OwnerId};
+
+use crate::session::{Means, Seat, Session};
+
+/// All sessions and claims of a client.
+pub(crate) struct Sessions {
+    means: Means,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    /// The one that all claims with this ttl share.
+    shared: HashMap<Duration, Arc<Session>>,
+    /// What etcd has, or may have, of each claim.
+    claims: HashMap<OwnerId, Entry>,
+    /// With how many claims those are forgotten that have ended by themselves.
+    crowded: usize,
+}
+
+/// From how many claims on it is worth looking for those that have ended by themselves.
+const CROWDED: usize = 256;
+/// For how long an answer is expected to an acquire that was withdrawn; much longer than any request waits for one.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(60);
+
+/// A claim, as far as this client knows.
+struct Entry {
+    home: Home,
+    /// The lease its key hangs on.
+    lease: Option<i64>,
+    /// Whether its key may still come to be after we looked: its acquire was sent and not answered.
+    unanswered: bool,
+    /// Whether it was withdrawn while it was unanswered: then etcd has a key that says so.
+    withdrawn: bool,
+}
+
+/// What keeps a claim alive.
+enum Home {
+    /// A session.
+    Session(Seat),
+    /// Nobody: a lease of its own, which ends by then.
+    Nobody(Moment),
+}
+
+/// What is left to do about a claim that is withdrawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Leftover {
+    /// Nothing of it was ever sent.
+    Nothing,
+    /// Its key may be there, and comes no more if it is not.
+    Key(i64),
+    /// Its key may come to be at any time while this lease lives.
+    Late(i64),
+}
+
+impl Sessions {
+    pub(crate) fn new(means: Means) -> Self {
+        Self { means, known: Mutex::default() }
+    }
+
+    /// A session for `claim`, and a note that it may have left something there. A claim that is asked for again stays
+    /// in the session it was in.
+    pub(crate) fn settle(&self, claim: &Claim) -> Arc<Session> {
+        let mut known = self.known();
+        if let Some(Entry { home: Home::Session(seat), .. }) = known.claims.get(&claim.owner)
+            && !seat.is_over()
+        {
+            return Arc::clone(seat);
+        }
+        let seat = loop {
+            let session = match known.shared.get(&claim.ttl) {
+                Some(session) if !claim.standalone => session.clone(),
+                _ => Session::open(&self.means, claim.ttl),
+            };
+            let entered = session.enter();
+            match entered {
+                Some(seat) => {
+                    if !claim.standalone {
+                        known.shared.insert(claim.ttl, session);
+                    }
+                    break seat;
+                }
+                None => {
+                    known.shared.remove(&claim.ttl);
+                }
+            }
+        };
+        let session = Arc::clone(&seat);
+        let now = self.means.clock.now();
+        if known.claims.len() >= known.crowded.max(CROWDED) {
+            known.claims.retain(|_, entry| !matches!(entry.home, Home::Nobody(end) if end <= now));
+            known.crowded = known.claims.len() * 2;
+        }
+        known.claims.insert(
+            claim.owner,
+            Entry { home: Home::Session(seat), lease: None, unanswered: false, withdrawn: false },
+        );
+        session
+    }
+
+    /// A lease that a standalone claim already has and nobody keeps alive, and until when it counts.
+    pub(crate) fn own_lease(&self, owner: OwnerId) -> Option<(i64, Moment)> {
+        match self.known().claims.get(&owner)? {
+            Entry { home: Home::Nobody(end), lease: Some(lease), withdrawn: false, .. } => {
+                Some((*lease, *end))
+            }
+            _ => None,
+        }
+    }
+
+    /// An acquire of the claim is about to be sent.
+    pub(crate) fn asking(&self, owner: OwnerId, lease: i64) {
+        if let Some(entry) = self.known().claims.get_mut(&owner) {
+            (entry.lease, entry.unanswered) = (Some(lease), true);
+        }
+    }
+
+    /// Its acquire is over, and `known` says whether we know how it ended. Answers whether it was withdrawn meanwhile, and
+    /// nothing will come that has to be kept out.
+    pub(crate) fn answered(&self, owner: OwnerId, known: bool) -> bool {
+        let mut all = self.known();
+        let Some(entry) = all.claims.get_mut(&owner) else { return false };
+        entry.unanswered &= !known;
+        let withdrawn = entry.withdrawn;
+        let _gone = withdrawn.then(|| all.claims.remove(&owner));
+        withdrawn && known
+    }
+
+    /// etcd has a key that keeps a late acquire out. Answers whether it is not needed any more.
+    pub(crate) fn withdrawn(&self, owner: OwnerId) -> bool {
+        let mut known = self.known();
+        match known.claims.get_mut(&owner) {
+            Some(entry) if entry.unanswered => {
+                entry.withdrawn = true;
+                // It needs the session no longer: with the lease ends what it left, and what may still come.
+                entry.home = Home::Nobody(self.means.clock.now() + ANSWERED_WITHIN);
+                false
+            }
+            _ => {
+                let _gone = known.claims.remove(&owner);
+                true
+            }
+        }
+    }
+
+    /// A standalone claim was granted: from here on nobody keeps it alive.
+    pub(crate) fn abandon(&self, owner: OwnerId, end: Moment) {
+        let mut known = self.known();
+        let before =
+            known.claims.get_mut(&owner).map(|entry| std::mem::replace(&mut entry.home, Home::Nobody(end)));
+        drop(known);
+        drop(before);
+    }
+
+    /// What a withdrawal has to see to.
+    pub(crate) fn leftover(&self, owner: OwnerId) -> Leftover {
+        match self.known().claims.get(&owner) {
+            None | Some(Entry { lease: None, .. }) => Leftover::Nothing,
+            Some(Entry { lease: Some(lease), unanswered: true, .. }) => Leftover::Late(*lease),
+            Some(Entry { lease: Some(lease), unanswered: false, .. }) => Leftover::Key(*lease),
+        }
+    }
+
+    /// etcd has nothing of the claim any more.
+    pub(crate) fn forget(&self, owner: OwnerId) {
+        // The seat is dropped outside the lock.
+        let _gone = self.known().claims.remove(&owner);
+    }
+
+    /// Whether the claim is known to be there.
+    pub(crate) fn has(&self, owner: OwnerId) -> bool {
+        self.known().claims.contains_key(&owner)
+    }
+
+    /// The shared session with this lease, if it is open.
+    pub(crate) fn with_lease(&self, ttl: Duration, lease: i64) -> Option<Arc<Session>> {
+        self.known().shared.get(&ttl).filter(|session| session.is(lease)).cloned()
+    }
+
+    /// Lets go of all sessions: those that nobody uses are ended, the others end after their ttl.
+    pub(crate) async fn close(&self) {
+        let Known { shared, claims, .. } = std::mem::take(&mut *self.known());
+        for session in shared.into_values().filter(|session| !session.is_used()) {
+            session.revoke().await;
+        }
+        drop(claims);
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,343 @@
+//! What happens to etcd and on the way to it: members that die, majorities that are lost, streams that fall silent.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use support::{backend, claim, ctl, leader, locks, secs, soon, until, url};
+use tollgate_core::{Attempt, Backend, ErrorKind, GuardState, Locks, LossCause, Release};
+use tollgate_testkit::engines::{self, Config, Data, Engine};
+use tollgate_testkit::fault::Operation;
+use tollgate_testkit::proxy::{Close, Deed, Direction, Fate, Proxy, Which};
+
+fn three() -> Engine {
+    engines::private(&Config::etcd().nodes(3)).unwrap()
+}
+
+/// A crowd that takes one lock again and again, and what it saw.
+struct Crowd {
+    stop: Arc<AtomicUsize>,
+    rounds: Arc<AtomicUsize>,
+    tasks: Vec<tokio::task::JoinHandle<Vec<u64>>>,
+}
+
+impl Crowd {
+    fn start(clients: &[Locks], tasks: usize) -> Self {
+        let (stop, rounds, inside) =
+            (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let tasks = (0..tasks).map(|task| {
+            let (locks, stop, rounds, inside) =
+                (clients[task % clients.len()].clone(), Arc::clone(&stop), rounds.clone(), inside.clone());
+            tokio::spawn(async move {
+                let mut tokens = Vec::new();
+                while stop.load(Ordering::SeqCst) == 0 {
+                    // An engine without a leader says that it does not know.
+                    let Ok(guard) = locks.lock("crowded").ttl(secs(5)).acquire().await else {
+                        tokio::time::sleep(Duration::from_millis(20)).await;
+                        continue;
+                    };
+                    if guard.check().is_err() {
+                        continue;
+                    }
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two were in at once");
+                    tokio::task::yield_now().await;
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    tokens.push(guard.token().get());
+                    rounds.fetch_add(1, Ordering::SeqCst);
+                    let _ = guard.release().await;
+                }
+                tokens
+            })
+        });
+        Self { tasks: tasks.collect(), stop, rounds }
+    }
+
+    /// Waits until so many more have been in.
+    async fn goes_on(&self, rounds: usize) -> Duration {
+        let (began, so_far) = (Instant::now(), self.rounds.load(Ordering::SeqCst));
+        until("the crowd goes on", async || self.rounds.load(Ordering::SeqCst) >= so_far + rounds).await;
+        began.elapsed()
+    }
+
+    /// Every token that was given is another.
+    async fn end(self) -> usize {
+        self.stop.store(1, Ordering::SeqCst);
+        let mut all = Vec::new();
+        for task in self.tasks {
+            let tokens = soon("the crowd ends", task).await.expect("nobody met anybody inside");
+            assert!(tokens.is_sorted(), "tokens fell");
+            all.extend(tokens);
+        }
+        let many = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), many, "a token was given twice");
+        many
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_is_killed_costs_an_election_and_nothing_else() {
+    let engine = three();
+    let clients = [locks(&url(&engine)).await.unwrap(), locks(&url(&engine)).await.unwrap()];
+    let held = clients[0].lock("held").ttl(secs(5)).acquire().await.unwrap();
+    let crowd = Crowd::start(&clients, 6);
+    crowd.goes_on(10).await;
+    for _ in 0..tollgate_testkit::scale::scale(2, 20) {
+        let old = leader(&engine).expect("somebody leads");
+        old.kill();
+        let took = crowd.goes_on(10).await;
+        println!("work went on {took:?} after the leader was killed");
+        old.restart(Data::Kept).unwrap();
+        until("the killed member is back", async || engine.answers()).await;
+    }
+    held.check().expect("a lock that is renewed outlives a leader");
+    assert!(crowd.end().await > 20);
+    assert_eq!(held.release().await.unwrap(), Release::Released);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_that_is_killed_takes_no_lock_with_it() {
+    let engine = three();
+    let leading = leader(&engine).expect("somebody leads").address();
+    let followers: Vec<_> = engine.nodes().iter().filter(|node| node.address() != leading).collect();
+    // A client that knows the leader talks to it: these do not.
+    let [one, other] = [followers[0], followers[1]].map(|node| node.address());
+    let clients = [
+        locks(&format!("etcd://{one},{other}/")).await.unwrap(),
+        locks(&format!("etcd://{other},{one}/")).await.unwrap(),
+        locks(&url(&engine)).await.unwrap(),
+    ];
+    let mut guards = Vec::new();
+    for (n, locks) in clients.iter().enumerate() {
+        guards.push(locks.lock(format!("own/{n}")).ttl(secs(5)).acquire().await.unwrap());
+    }
+    let crowd = Crowd::start(&clients, 6);
+    crowd.goes_on(10).await;
+    followers[0].kill();
+    crowd.goes_on(20).await;
+    tokio::time::sleep(secs(5)).await;
+    for guard in &guards {
+        guard.check().expect("a session moves to another member");
+    }
+    crowd.end().await;
+    for guard in guards {
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_majority_nothing_is_granted_and_with_it_everything_goes_on() {
+    let engine = three();
+    let locks = locks(&url(&engine)).await.unwrap();
+    let guard = locks.lock("held").ttl(secs(3)).acquire().await.unwrap();
+    let token = guard.token();
+    let waiting = tokio::spawn(locks.lock("held").ttl(secs(30)).acquire());
+    until("it waits", async || locks.inspect("held").await.unwrap().unwrap().waiters.len() == 1).await;
+    for node in &engine.nodes()[..2] {
+        node.kill();
+    }
+    assert_eq!(soon("the loss is signalled", guard.lost()).await, LossCause::Expired);
+    let refused = locks.lock("other").ttl(secs(3)).wait(secs(1)).try_acquire().await;
+    assert!(!matches!(refused, Ok(Some(_))), "{refused:?} was granted by a minority");
+    // Each is ready only together with another.
+    std::thread::scope(|scope| {
+        scope.spawn(|| engine.nodes()[1].restart(Data::Kept).unwrap());
+        engine.nodes()[0].restart(Data::Kept).unwrap();
+    });
+    let next = soon("the waiter is in", waiting).await.unwrap().unwrap();
+    assert!(next.token() > token);
+    assert_eq!(next.release().await.unwrap(), Release::Released);
+    let other = soon("new locks are to be had", locks.lock("other").ttl(secs(3)).acquire()).await.unwrap();
+    other.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_client_that_is_cut_off_loses_its_locks_by_the_deadline() {
+    let engine = engines::private(&Config::etcd()).unwrap();
+    let proxy = Proxy::start(engine.address(), support::wire::http2());
+    let mine = locks(&format!("etcd://{}/", proxy.address())).await.unwrap();
+    let theirs = locks(&url(&engine)).await.unwrap();
+    let guard = mine.lock("a").ttl(secs(2)).acquire().await.unwrap();
+    let next = tokio::spawn(theirs.lock("a").ttl(secs(2)).acquire());
+    proxy.black_hole(Direction::Requests, Fate::Late);
+    proxy.black_hole(Direction::Replies, Fate::Late);
+    let cut = Instant::now();
+    let cause = soon("the loss is signalled", guard.lost()).await;
+    assert!(matches!(cause, LossCause::Expired | LossCause::SessionEnded), "{cause:?}");
+    assert!(cut.elapsed() < Duration::from_millis(2400), "it was signalled only after {:?}", cut.elapsed());
+    assert!(!next.is_finished(), "the next was in before the loss was signalled");
+    let next = soon("the next is in", next).await.unwrap().unwrap();
+    proxy.heal();
+    drop(guard);
+    soon("everything under way is answered", mine.close()).await;
+    next.check().expect("what comes late touches nobody else's lock");
+    assert_eq!(next.release().await.unwrap(), Release::Released);
+}
+
+#[tokio::test]
+async fn a_lease_that_is_revoked_behind_our_back_is_a_loss_at_once() {
+    let engine = engines::private(&Config::etcd()).unwrap();
+    let locks = locks(&url(&engine)).await.unwrap();
+    let guards = [
+        locks.lock("a").ttl(secs(60)).acquire().await.unwrap(),
+        locks.lock("b").ttl(secs(60)).acquire().await.unwrap(),
+    ];
+    // Long enough that somebody listens.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let leases = ctl(engine.address(), &["lease", "list"]);
+    let lease = leases.lines().last().unwrap();
+    ctl(engine.address(), &["lease", "revoke", lease]);
+    let revoked = Instant::now();
+    for guard in &guards {
+        let cause = soon("the loss is signalled", guard.lost()).await;
+        assert!(matches!(cause, LossCause::Gone | LossCause::SessionEnded), "{cause:?}");
+    }
+    assert!(revoked.elapsed() < secs(2), "it was signalled only after {:?}", revoked.elapsed());
+    // The next acquire must not use what is left of the session.
+    let again = soon("it can be taken again", locks.lock("a").ttl(secs(60)).acquire()).await.unwrap();
+    again.check().unwrap();
+    assert_eq!(again.release().await.unwrap(), Release::Released);
+}
+
+#[tokio::test]
+async fn a_waiter_whose_lease_is_revoked_is_never_granted() {
+    let engine = engines::private(&Config::etcd()).unwrap();
+    let (holds, waits) = (backend(&url(&engine)).await.unwrap(), backend(&url(&engine)).await.unwrap());
+    let Attempt::Granted(grant) = holds.try_acquire(&claim("a")).await.unwrap() else { panic!("it is free") };
+    let before = ctl(engine.address(), &["lease", "list"]);
+    let waiting = tokio::spawn(async move { waits.acquire(&claim("a")).await });
+    let both =
+        async || ctl(engine.address(), &["get", "--prefix", "--keys-only", "/locks/a/"]).lines().count() > 2;
+    until("it waits", both).await;
+    let leases = ctl(engine.address(), &["lease", "list"]);
+    let lease = leases.lines().find(|line| !before.contains(*line) && !line.starts_with("found")).unwrap();
+    ctl(engine.address(), &["lease", "revoke", lease]);
+    let refused = soon("it hears of it", waiting).await.unwrap();
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(holds.release(&grant).await.unwrap(), Release::Released);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_outlive_an_etcd_that_is_started_again() {
+    let engine = engines::private(&Config::etcd()).unwrap();
+    let locks = locks(&url(&engine)).await.unwrap();
+    let guard = locks.lock("held").ttl(secs(10)).acquire().await.unwrap();
+    let waiting = tokio::spawn(locks.lock("held").ttl(secs(10)).acquire());
+    until("it waits", async || locks.inspect("held").await.unwrap().unwrap().waiters.len() == 1).await;
+    engine.kill();
+    tokio::time::sleep(secs(1)).await;
+    engine.restart(Data::Kept).unwrap();
+    guard.ensure(secs(8)).await.expect("the session goes on over another connection");
+    assert_eq!(guard.state(), GuardState::Held);
+    let token = guard.token();
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+    let next = soon("the waiter is in", waiting).await.unwrap().unwrap();
+    assert!(next.token() > token);
+    next.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_wait_outlives_a_compaction() {
+    let engine = engines::private(&Config::etcd()).unwrap();
+    let locks = locks(&url(&engine)).await.unwrap();
+    let proxy = Proxy::start(engine.address(), support::wire::http2());
+    let through = support::locks(&format!("etcd://{}/", proxy.address())).await.unwrap();
+    let guard = locks.lock("held").ttl(secs(30)).acquire().await.unwrap();
+    let waiting = tokio::spawn(through.lock("held").ttl(secs(30)).acquire());
+    until("it waits", async || locks.inspect("held").await.unwrap().unwrap().waiters.len() == 1).await;
+    for n in 0..20 {
+        ctl(engine.address(), &["put", "other", &n.to_string()]);
+    }
+    let status = ctl(engine.address(), &["get", "other", "-w", "fields"]);
+    let revision = status.lines().find_map(|line| line.strip_prefix("\"Revision\" : ")).unwrap();
+    ctl(engine.address(), &["compact", "--physical", revision]);
+    // Its watch begins again, after what it began with was compacted away.
+    proxy.cut(Close::Abruptly);
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+    let next = soon("the waiter is in", waiting).await.unwrap().unwrap();
+    next.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_stream_that_falls_silent_is_replaced_and_the_wait_goes_on() {
+    let engine = engines::private(&Config::etcd()).unwrap();
+    let proxy = Proxy::start(engine.address(), support::wire::http2());
+    let direct = locks(&url(&engine)).await.unwrap();
+    let hosts = format!("etcd://{},{}/", proxy.address(), engine.address());
+    let through = locks(&hosts).await.unwrap();
+    let guard = direct.lock("a").ttl(secs(6)).acquire().await.unwrap();
+    let held = through.lock("held").ttl(secs(6)).acquire().await.unwrap();
+    let waiting = tokio::spawn(through.lock("a").ttl(secs(6)).acquire());
+    until("it waits", async || direct.inspect("a").await.unwrap().unwrap().waiters.len() == 1).await;
+    // Nobody is told; only what does not come shows it.
+    proxy.black_hole(Direction::Replies, Fate::Lost);
+    proxy.black_hole(Direction::Requests, Fate::Lost);
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+    let began = Instant::now();
+    let next = soon("the waiter is in", waiting).await.unwrap().unwrap();
+    println!("the wait went on {:?} after its stream fell silent", began.elapsed());
+    held.check().expect("the session went on over another connection");
+    next.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_tasks_of_one_process_are_never_in_together() {
+    let engine = engines::private(&Config::etcd()).unwrap();
+    let locks = locks(&url(&engine)).await.unwrap();
+    let inside = Arc::new(AtomicUsize::new(0));
+    let tasks: Vec<_> = (0..1000)
+        .map(|_| {
+            let (locks, inside) = (locks.clone(), inside.clone());
+            tokio::spawn(async move {
+                let guard = locks.lock("one").acquire().await.unwrap();
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two were in at once");
+                tokio::task::yield_now().await;
+                inside.fetch_sub(1, Ordering::SeqCst);
+                let token = guard.token();
+                guard.release().await.unwrap();
+                token
+            })
+        })
+        .collect();
+    let mut tokens = Vec::new();
+    for task in tasks {
+        tokens.push(task.await.unwrap());
+    }
+    tokens.sort_unstable();
+    tokens.dedup();
+    assert_eq!(tokens.len(), 1000);
+}
+
+#[tokio::test]
+async fn an_acquire_that_comes_later_than_its_withdrawal_takes_nothing() {
+    let engine = engines::private(&Config::etcd()).unwrap();
+    let proxy = Proxy::start(engine.address(), support::wire::http2());
+    // The withdrawal finds another way.
+    let hosts = format!("etcd://{},{}/", proxy.address(), engine.address());
+    let theirs = locks(&url(&engine)).await.unwrap();
+    for round in 0..tollgate_testkit::scale::scale(2, 1000) {
+        let (mine, name) = (backend(&hosts).await.unwrap(), format!("late/{round}"));
+        // The session is there, and only the acquire is late.
+        let first = claim("first");
+        assert!(matches!(mine.try_acquire(&first).await.unwrap(), Attempt::Granted(_)));
+        let wanted = claim(&name);
+        let held =
+            proxy.on(Which::matching(|frame| support::wire::asks_for(Operation::Acquire, frame)), Deed::Hold);
+        let given_up = tokio::time::timeout(Duration::from_millis(100), mine.acquire(&wanted)).await;
+        assert!(given_up.is_err(), "it was held back");
+        soon("the acquire is caught", held.caught()).await;
+        // Over the connection that is held up first, and then over another.
+        soon("the withdrawal is answered", async { while mine.withdraw(&wanted).await.is_err() {} }).await;
+        held.let_go();
+        held.over().await;
+        assert_eq!(theirs.inspect(&name).await.unwrap(), None, "the late acquire left a claim behind");
+        let guard = soon("it is free", theirs.lock(&name).acquire()).await.unwrap();
+        guard.release().await.unwrap();
+        mine.withdraw(&first).await.unwrap();
+        proxy.heal();
+    }
+}
