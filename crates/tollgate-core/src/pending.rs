@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::claim::Claim;
 use crate::client::Client;
 use crate::count::Counted;
+use crate::error::ErrorKind;
 use crate::settle::{Owed, forgotten_after, until_answered};
 
 /// A claim that the engine may know of. Dropping it, at whatever await the caller gave up, withdraws it.
@@ -61,7 +62,13 @@ async fn withdraw_until_answered(client: Arc<Client>, claim: Claim) {
     let until = forgotten_after(&*client.backend, &*client.clock, claim.ttl * 2);
     let owed = Owed { backend: &*client.backend, name: &claim.name, ttl: claim.ttl };
     until_answered(&*client.clock, until, owed, || {
-        Box::pin(async { client.backend.withdraw(&claim).await.is_ok() })
+        Box::pin(async {
+            match client.backend.withdraw(&claim).await {
+                Ok(()) => true,
+                // What the engine refuses it will refuse again, and what is left ends with its ttl.
+                Err(error) => matches!(error.kind(), ErrorKind::Denied | ErrorKind::Config),
+            }
+        })
     })
     .await;
 }

@@ -27,7 +27,7 @@ use crate::script::{self, Request, Script};
 use crate::site::Site;
 
 /// From how many acquires that were given up on the oldest are forgotten.
-const LEFT_BEHIND: usize = 4096;
+const LEFT_BEHIND: usize = 1 << 16;
 /// How often locks are looked at for events.
 const EVENTS_EVERY: Duration = Duration::from_millis(250);
 /// How long a withdrawal waits behind its acquire. Its connection may be driven by a runtime that nobody drives any more.
@@ -187,7 +187,7 @@ impl Backend for RedisBackend {
             let link = self.unanswered().get(&claim.owner).cloned();
             if let Some(link) = link {
                 // Behind the acquire, or, if that connection is dead, after it is surely closed on both sides.
-                let behind = tokio::time::timeout(BEHIND, link.run(&request)).await;
+                let behind = tokio::time::timeout(BEHIND.min(claim.ttl / 6), link.run(&request)).await;
                 if !matches!(behind, Ok(Ok(_))) {
                     self.site.cut(&link).await?;
                     self.run(&key, &request).await?;

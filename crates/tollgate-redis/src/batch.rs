@@ -91,8 +91,16 @@ impl Batch {
     }
 
     /// Sends what there is, again and again, until it is aborted.
-    pub(crate) async fn send(self: Arc<Self>, connection: MultiplexedConnection) {
-        let _ends = Ends(&self);
+    pub(crate) fn send(
+        self: Arc<Self>,
+        connection: MultiplexedConnection,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        // Before it runs for the first time, too: it may be aborted then.
+        let ends = Ends(self);
+        async move { ends.0.send_until_the_end(connection).await }
+    }
+
+    async fn send_until_the_end(&self, connection: MultiplexedConnection) {
         let mut packets = FuturesUnordered::new();
         loop {
             tokio::select! {
@@ -138,9 +146,9 @@ impl Batch {
 }
 
 /// Nobody waits for answers that cannot come.
-struct Ends<'a>(&'a Batch);
+struct Ends(Arc<Batch>);
 
-impl Drop for Ends<'_> {
+impl Drop for Ends {
     fn drop(&mut self) {
         let mut next = self.0.next();
         next.closed = true;

@@ -121,6 +121,19 @@ impl Cluster {
         self.server_of(slot).await.ok().filter(|server| server != gone)
     }
 
+    /// Makes sure that nothing more is executed, that will last, of what was sent over `link`.
+    pub(crate) async fn cut(&self, link: &Link) -> Result<()> {
+        match self.links_to(link.server()).cut(link).await {
+            Err(error) if error.kind() == ErrorKind::Unavailable => {
+                // Another may have taken its place. Whatever the old one still executes, nobody sees: it has no slots.
+                self.look_around().await?;
+                let primaries = self.primaries().await?;
+                if primaries.iter().any(|primary| **primary == **link.server()) { Err(error) } else { Ok(()) }
+            }
+            answer => answer,
+        }
+    }
+
     /// Asks those who are known where everything is.
     pub(crate) async fn look_around(&self) -> Result<()> {
         let mut hosts: Vec<Host> = self.known().links.keys().cloned().collect();

@@ -86,7 +86,7 @@ impl Site {
     pub(crate) async fn cut(&self, link: &Link) -> Result<()> {
         match self {
             Self::One(links) => links.cut(link).await,
-            Self::Spread(cluster) => cluster.links_to(link.server()).cut(link).await,
+            Self::Spread(cluster) => cluster.cut(link).await,
         }
     }
 

@@ -88,7 +88,8 @@ fn asks_for(operation: Operation, frame: &[u8]) -> bool {
         // Whoever waits asks again and again, by the same request.
         Operation::TryAcquire | Operation::Acquire if takes(frame) => return true,
         Operation::TryAcquire | Operation::Acquire => "acquire",
-        Operation::Withdraw | Operation::Release => "release",
+        Operation::Withdraw => "retract",
+        Operation::Release => "release",
         Operation::Extend => "renew",
     };
     contains(frame, redlock_hash_of(script).expect("a script of ours").as_bytes())

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use redlock_support::{MAX_TTL, Nodes, clock, eventually};
 use tollgate_core::{Attempt, Backend, Claim, ErrorKind, LockName, Mode, Release, Revocation, Token};
-use tollgate_redis::{RedlockBackend, RedlockConfig, redlock_init};
+use tollgate_redis::{RedlockBackend, RedlockConfig, redlock_hash_of, redlock_init};
 use tollgate_testkit::engines::Config;
 
 fn name(name: &str) -> LockName {
@@ -120,6 +120,29 @@ async fn a_minority_that_is_ours_is_given_back() {
     eventually("nothing of it is left", async || nodes.value(2, "a").await.is_none()).await;
     let state = backend.inspect(&name("a")).await.unwrap().unwrap();
     assert_eq!(state.holders[0].token, None, "another client's lock has no token");
+}
+
+/// It may still be on its way over another connection when the same claim is tried again: a waiter does that whose nodes
+/// were away. What it took back then would be a vote that was counted.
+#[tokio::test]
+async fn a_withdrawal_that_comes_late_leaves_what_the_same_claim_took_later() {
+    let nodes = Nodes::three().await;
+    let backend = nodes.backend().await.unwrap();
+    let claim = claim("a");
+    let taken = async || matches!(backend.try_acquire(&claim).await.unwrap(), Attempt::Granted(_));
+    assert!(taken().await);
+    let withdrawn = clock().now().as_nanos().to_string();
+    backend.withdraw(&claim).await.unwrap();
+    eventually("all nodes have heard of it", async || nodes.value(0, "a").await.is_none()).await;
+    assert!(taken().await);
+    eventually("this node took part", async || nodes.value(0, "a").await.is_some()).await;
+    let (script, owner) = (redlock_hash_of("retract").unwrap(), claim.owner.to_hex());
+    let late = async |moment: &str| -> u64 {
+        nodes.raw(0, &["EVALSHA", script, "1", "lock:a", &owner, moment]).await
+    };
+    assert_eq!(late(&withdrawn).await, 0);
+    assert!(nodes.value(0, "a").await.is_some(), "a vote was taken back that had been counted");
+    assert_eq!(late(&clock().now().as_nanos().to_string()).await, 1);
 }
 
 #[tokio::test]

@@ -49,6 +49,11 @@ impl Node {
         *self.last() = Some(trouble);
     }
 
+    /// Whether something is known against it.
+    pub(crate) fn is_troubled(&self) -> bool {
+        self.last().is_some()
+    }
+
     /// Why it was of no use the last time.
     pub(crate) fn trouble(&self) -> Trouble {
         let last = self.last().clone();

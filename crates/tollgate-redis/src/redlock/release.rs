@@ -30,6 +30,13 @@ impl RedlockBackend {
         script::RELEASE.of_any(&[&lock]).arg(owner)
     }
 
+    /// Takes back all that `claim` has taken so far. It may arrive late: what the claim takes after this stays.
+    fn retraction(&self, claim: &Claim) -> Question {
+        let [lock, _] = self.keys(&claim.name);
+        let so_far = self.clock.now().as_nanos();
+        script::RETRACT.of_any(&[&lock]).arg(claim.owner.to_hex()).arg(so_far)
+    }
+
     /// Gives a grant back on all nodes.
     pub(super) async fn release_grant(&self, grant: &Grant) -> Result<Release> {
         self.healing.forget(grant.owner);
@@ -77,12 +84,18 @@ impl RedlockBackend {
             self.lanes.nodes[*node].is_aside() || !link.is_some_and(|link| link.is_open())
         };
         let silent: Vec<usize> = (0..links.len()).filter(silent).collect();
-        if silent.is_empty() { (0..links.len()).collect() } else { silent }
+        if !silent.is_empty() {
+            return silent;
+        }
+        // They answer, so those are to blame of whom something is known.
+        let troubled = |node: &usize| self.lanes.nodes[*node].is_troubled();
+        let troubled: Vec<usize> = (0..links.len()).filter(troubled).collect();
+        if troubled.is_empty() { (0..links.len()).collect() } else { troubled }
     }
 
     /// After an attempt that could not get a majority: gives back where it was ours, and where it may yet be.
     pub(super) async fn give_back(&self, claim: &Claim, links: &Links, ballot: &Ballot) {
-        let request = self.release_request(&claim.name, &claim.owner.to_hex());
+        let request = self.retraction(claim);
         let sent = self.clock.now();
         for (node, link) in links.iter().enumerate() {
             // Nobody waits for those who have not answered. What they are told arrives behind what they were asked.
@@ -105,7 +118,7 @@ impl RedlockBackend {
 
     /// The same on those nodes alone that are `meant`.
     pub(super) async fn give_back_from(&self, claim: &Claim, links: &Links, meant: impl Fn(usize) -> bool) {
-        let request = self.release_request(&claim.name, &claim.owner.to_hex());
+        let request = self.retraction(claim);
         let mut round = Round::new(&self.lanes, links, self.clock.now(), &request, meant);
         let _: Option<()> = round.until(|_, _| None).await;
     }
@@ -128,7 +141,7 @@ impl RedlockBackend {
     pub(super) async fn withdraw_claim(&self, claim: &Claim) -> Result<()> {
         let sent_over =
             self.unanswered().get(&claim.owner).map(|(_, links)| links.clone()).unwrap_or_default();
-        let request = self.release_request(&claim.name, &claim.owner.to_hex());
+        let request = self.retraction(claim);
         let mut withdrawals: FuturesUnordered<_> = (0..self.lanes.nodes.len())
             .map(|node| {
                 let older = sent_over.iter().filter_map(|links| links[node].clone()).collect();

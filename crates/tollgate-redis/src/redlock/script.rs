@@ -107,6 +107,8 @@ scripts! {
     HEAL = "heal",
     /// Gives the lock back on a node.
     RELEASE = "release",
+    /// Takes back what a claim took on a node.
+    RETRACT = "retract",
     /// Looks at a lock on a node.
     LOOK = "look",
     /// Raises the tokens of a lock on a node.
