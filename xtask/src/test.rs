@@ -30,7 +30,7 @@ pub(crate) const PARTS: &[Part] = &[
 ];
 
 /// How long a part may take: several times what it needs.
-const CI_LIMIT: Duration = Duration::from_secs(10 * 60);
+const CI_LIMIT: Duration = Duration::from_secs(20 * 60);
 /// The same in a soak.
 pub(crate) const SOAK_LIMIT: Duration = Duration::from_secs(6 * 3600);
 
