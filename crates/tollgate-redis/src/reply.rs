@@ -7,7 +7,7 @@ use tollgate_core::{
 };
 
 use crate::error::unexpected;
-use redis::{FromRedisValue, Value};
+use redis::Value;
 
 /// How an acquire was answered.
 #[derive(Debug)]
@@ -34,31 +34,30 @@ pub(crate) struct Wait {
 impl Acquired {
     /// What `acquire.lua` and `redraw.lua` answer.
     pub(crate) fn parse(answer: &Value) -> Result<Self> {
-        let words = Vec::<String>::from_redis_value_ref(answer).map_err(|_| unexpected(answer))?;
-        Self::of_words(&words)
+        let Value::BulkString(text) = answer else { return Err(unexpected(answer)) };
+        std::str::from_utf8(text).ok().and_then(Self::of_words).ok_or_else(|| unexpected(answer))
     }
 
-    fn of_words(words: &[String]) -> Result<Self> {
-        let wrong = || unexpected(&words);
-        let number = |index: usize| words.get(index).and_then(|word| word.parse::<u64>().ok());
-        let age = Age(number(3).ok_or_else(wrong)?);
-        let free_in = words.get(2).and_then(|word| word.parse().ok()).map(Duration::from_millis);
-        match words.first().map(String::as_str) {
-            Some("granted") => {
-                let token = number(1).and_then(|token| Token::new(token).ok()).ok_or_else(wrong)?;
-                let sent = Moment::from_nanos(number(2).ok_or_else(wrong)?);
-                Ok(Self::Granted { token, sent, age })
+    fn of_words(text: &str) -> Option<Self> {
+        let mut words = text.split(' ');
+        let mut next = || words.next();
+        let (kind, first, second, age) = (next()?, next()?, next()?, Age(next()?.parse().ok()?));
+        // Less than nothing if it does not come free by itself.
+        let free_in = second.parse().ok().map(Duration::from_millis);
+        match kind {
+            "granted" => {
+                let token = Token::new(first.parse().ok()?).ok()?;
+                Some(Self::Granted { token, sent: Moment::from_nanos(second.parse().ok()?), age })
             }
-            Some("queued") => {
-                let foreign = words.get(4).is_some_and(|word| word == "foreign");
-                let ahead = number(1).and_then(|ahead| u32::try_from(ahead).ok()).ok_or_else(wrong)?;
-                Ok(Self::Queued { wait: Wait { ahead, free_in, foreign }, age })
+            "queued" => {
+                let wait = Wait { ahead: first.parse().ok()?, free_in, foreign: next()? == "foreign" };
+                Some(Self::Queued { wait, age })
             }
-            Some("busy") => {
-                let ahead = number(1).and_then(|ahead| usize::try_from(ahead).ok());
-                Ok(Self::Busy { contention: Contention { ahead, retry_after: free_in }, age })
+            "busy" => {
+                let contention = Contention { ahead: first.parse().ok(), retry_after: free_in };
+                Some(Self::Busy { contention, age })
             }
-            _ => Err(wrong()),
+            _ => None,
         }
     }
 }

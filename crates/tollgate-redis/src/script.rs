@@ -68,13 +68,16 @@ impl Request {
     }
 }
 
-/// Scripts made of files; what is in brackets stands before what all have in common.
+/// Scripts made of files. What is in brackets stands before all that they have in common, and before what crowds need:
+/// whatever is answered there does not pay for the rest.
 macro_rules! scripts {
-    ($($(#[$doc:meta])* $name:ident = $([$first:literal])? $file:literal,)*) => {
+    ($($(#[$doc:meta])* $name:ident = $([$first:literal])? $([, $second:literal])? $file:literal,)*) => {
         $($(#[$doc])* pub(crate) static $name: LazyLock<Script> = LazyLock::new(|| {
             Script::new(concat!(
                 $(include_str!(concat!("scripts/", $first)), "\n",)?
                 include_str!("scripts/common.lua"), "\n",
+                $(include_str!(concat!("scripts/", $second)), "\n",)?
+                include_str!("scripts/crowd.lua"), "\n",
                 include_str!(concat!("scripts/", $file)),
             ))
         });)*
@@ -83,7 +86,7 @@ macro_rules! scripts {
 
 scripts! {
     /// Takes the lock, or a place in its queue.
-    ACQUIRE = "acquire.lua",
+    ACQUIRE = [, "acquire_behind.lua"] "acquire.lua",
     /// Draws another token for a holder.
     REDRAW = "redraw.lua",
     /// Makes sure that nothing of a claim is left.
@@ -91,7 +94,7 @@ scripts! {
     /// Renews a grant.
     EXTEND = "extend.lua",
     /// Gives the lock back and hands it on.
-    RELEASE = ["release_alone.lua"] "release.lua",
+    RELEASE = ["release_alone.lua"] [, "release_next.lua"] "release.lua",
     /// Breaks a lock.
     REVOKE = "revoke.lua",
     /// Looks at a lock.

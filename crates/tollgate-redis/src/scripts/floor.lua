@@ -3,5 +3,5 @@
 -- ARGV: 1 the number
 
 redis.call('ZADD', FENCE, 'GT', ARGV[1], 'f')
-redis.call('EXPIRE', FENCE, REMEMBERED)
+remember(0)
 return 1
