@@ -4,7 +4,6 @@
 //! another thread; renewals and everything in the background use the keeper's, which no caller can block.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,7 +17,7 @@ use crate::error::{of_connect, of_request, too_old};
 use crate::inbox::Inbox;
 use crate::link::{Identity, Link};
 use crate::server_clock::ServerClock;
-use crate::wire::{SHORT, Wire};
+use crate::wire::{End, SHORT, Wire};
 
 /// How long it may take to connect.
 pub(crate) const TO_CONNECT: Duration = Duration::from_secs(5);
@@ -99,20 +98,20 @@ impl Links {
 
     async fn open(&self) -> Result<Link> {
         let endpoint = self.target.endpoint().await?;
-        let closed = Arc::new(AtomicBool::new(false));
+        let listener = self.subscription.as_ref().map(|subscription| subscription.inbox.clone());
+        let end = Arc::new(End::heard_by(listener.clone()));
         let mut config = AsyncConnectionConfig::new().set_pipeline_buffer_size(BUFFERED);
-        if let Some(subscription) = &self.subscription {
-            let (inbox, closed) = (subscription.inbox.clone(), closed.clone());
+        if let Some(inbox) = listener {
+            let end = end.clone();
             config = config.set_push_sender(move |push: PushInfo| -> std::result::Result<(), ()> {
                 if push.kind == PushKind::Disconnection {
-                    closed.store(true, Ordering::Release);
-                    inbox.lose();
+                    end.come();
                 }
                 inbox.receive(&push);
                 Ok(())
             });
         }
-        let wire = Wire::open(&endpoint, config.set_response_timeout(None), closed, SHORT).await?;
+        let wire = Wire::open(&endpoint, config.set_response_timeout(None), end, SHORT).await?;
         let mut connection = wire.connection();
         let run_id = introduced(&mut connection, &endpoint).await?;
         let mut who = redis::pipe();

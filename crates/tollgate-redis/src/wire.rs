@@ -10,6 +10,7 @@ use tollgate_core::Result;
 
 use crate::batch::Batch;
 use crate::endpoint::Endpoint;
+use crate::inbox::Inbox;
 use crate::pulse::Pulse;
 use crate::stream::Stream;
 
@@ -27,11 +28,33 @@ pub(crate) struct Wire {
     tap: Tap,
 }
 
+/// Whether a connection has ended, from either side.
+#[derive(Default)]
+pub(crate) struct End {
+    has_come: AtomicBool,
+    /// Who listens on it: what is said from then on is said to nobody.
+    listener: Option<Arc<Inbox>>,
+}
+
+impl End {
+    pub(crate) fn heard_by(listener: Option<Arc<Inbox>>) -> Self {
+        Self { has_come: AtomicBool::new(false), listener }
+    }
+
+    /// It has ended.
+    pub(crate) fn come(&self) {
+        if !self.has_come.swap(true, Ordering::AcqRel)
+            && let Some(listener) = &self.listener
+        {
+            listener.lose();
+        }
+    }
+}
+
 /// What closes a connection.
 #[derive(Clone)]
 pub(crate) struct Tap {
-    /// It is closed, from either side.
-    closed: Arc<AtomicBool>,
+    end: Arc<End>,
     /// What reads and writes.
     driver: AbortHandle,
     /// What sends requests together.
@@ -41,7 +64,7 @@ pub(crate) struct Tap {
 
 impl Tap {
     pub(crate) fn close(&self) {
-        self.closed.store(true, Ordering::Release);
+        self.end.come();
         self.driver.abort();
         self.sender.abort();
         self.sweeper.abort();
@@ -49,12 +72,12 @@ impl Tap {
 }
 
 impl Wire {
-    /// Opens a connection whose tasks run on the current runtime. Whoever sets `closed` says that it is. `slice` is how
-    /// many bytes a few of the usual answers have.
+    /// Opens a connection whose tasks run on the current runtime, until its `end`. `slice` is how many bytes a few of the
+    /// usual answers have.
     pub(crate) async fn open(
         endpoint: &Endpoint,
         config: AsyncConnectionConfig,
-        closed: Arc<AtomicBool>,
+        end: Arc<End>,
         slice: usize,
     ) -> Result<Self> {
         let pulse = Arc::new(Pulse::default());
@@ -65,7 +88,7 @@ impl Wire {
         let batch = Arc::new(Batch::default());
         let sender = tokio::spawn(batch.clone().send(connection.clone())).abort_handle();
         let sweeper = tokio::spawn(batch.clone().sweep()).abort_handle();
-        Ok(Self { connection, pulse, batch, tap: Tap { closed, driver, sender, sweeper } })
+        Ok(Self { connection, pulse, batch, tap: Tap { end, driver, sender, sweeper } })
     }
 
     /// The driver's own handle, for what is done once.
@@ -83,7 +106,7 @@ impl Wire {
 
     /// Whether nothing can be sent over it any more.
     pub(crate) fn is_closed(&self) -> bool {
-        self.tap.closed.load(Ordering::Acquire) || self.tap.driver.is_finished()
+        self.tap.end.has_come.load(Ordering::Acquire) || self.tap.driver.is_finished()
     }
 
     /// Sends one command and waits for its answer, as long as the connection lives.

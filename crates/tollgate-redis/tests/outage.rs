@@ -10,7 +10,7 @@ use redlock_support::Nodes;
 use support::{cli, locks, until};
 use tollgate_core::{ErrorKind, Guard, Locks, Result};
 use tollgate_testkit::engines::{self, Config, Data, Engine};
-use tollgate_testkit::proxy::{Deed, Proxy, Resp, Which};
+use tollgate_testkit::proxy::{Deed, Discard, Proxy, Resp, Which};
 
 const TTL: Duration = Duration::from_secs(3);
 
@@ -92,6 +92,34 @@ async fn what_a_waiter_asked_over_a_lost_connection_never_arrives_after_it_asked
     late.let_go();
     assert!(!late.over().await, "it arrived though its connection was closed on both sides");
     assert_eq!(cli(engine.address(), &["EXISTS", "lock:a", "{lock:a}:queue"]), "0", "an orphan is left");
+}
+
+#[tokio::test]
+async fn a_waiter_far_back_asks_again_when_its_connection_has_fallen_silent() {
+    let engine = engines::private(&Config::redis()).unwrap();
+    let proxy = Proxy::start(engine.address(), Resp);
+    let ours = locks(&url(&engine)).await.unwrap();
+    let theirs = locks(&format!("redis://{}/", proxy.address())).await.unwrap();
+    let held = ours.lock("a").acquire().await.unwrap();
+    let length = || cli(engine.address(), &["ZCARD", "{lock:a}:queue"]);
+    let before = tokio::task::JoinSet::from_iter((0..30).map(|_| {
+        let ours = ours.clone();
+        async move { ours.lock("a").acquire().await.unwrap().release().await.unwrap() }
+    }));
+    until("many wait", async || length() == "30").await;
+    // So far back, and with such a ttl, it looks by itself after half a minute only.
+    let waiting = tokio::spawn(theirs.lock("a").ttl(Duration::from_secs(90)).acquire());
+    until("it waits behind them", async || length() == "31").await;
+    proxy.discard_pushes(Discard::All);
+    held.release().await.unwrap();
+    before.join_all().await;
+    // Somebody else's question over the same connection is never answered.
+    proxy.on(Which::matching(|_| true), Deed::Hold);
+    let since = Instant::now();
+    let asking = tokio::spawn(async move { theirs.inspect("b").await });
+    drop(waiting.await.unwrap().unwrap());
+    assert!(since.elapsed() < Duration::from_secs(20), "after {:?}", since.elapsed());
+    asking.abort();
 }
 
 #[tokio::test]

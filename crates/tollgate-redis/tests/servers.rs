@@ -149,16 +149,17 @@ async fn the_primary_is_found_through_sentinels_also_after_a_fail_over() {
     assert!(error.to_string().contains("elsewhere"), "{error}");
 }
 
-/// Three primaries that share the slots.
-async fn cluster() -> (Vec<Engine>, [Port; 3]) {
+/// A server that can be part of a cluster, whose servers talk among themselves over ports of their own.
+fn member(bus: &Port) -> Engine {
     let config = Config::redis().argument("--cluster-enabled").argument("yes");
     let config = config.argument("--cluster-node-timeout").argument("2000");
-    // Among themselves they talk over ports of their own.
+    engines::private(&config.argument("--cluster-port").argument(bus.number().to_string())).unwrap()
+}
+
+/// Three primaries that share the slots.
+async fn cluster() -> (Vec<Engine>, [Port; 3]) {
     let buses = [(); 3].map(|()| engines::spare_port());
-    let numbers = buses.iter().map(|bus| bus.number().to_string());
-    let start =
-        |bus: String| engines::private(&config.clone().argument("--cluster-port").argument(bus)).unwrap();
-    let engines: Vec<Engine> = numbers.clone().map(start).collect();
+    let engines: Vec<Engine> = buses.iter().map(member).collect();
     let ranges = [("0", "5460"), ("5461", "10922"), ("10923", "16383")];
     for (engine, (first, last)) in engines.iter().zip(ranges) {
         cli(engine.address(), &["CLUSTER", "ADDSLOTSRANGE", first, last]);
@@ -233,6 +234,36 @@ async fn in_a_cluster_locks_are_spread_handed_over_listed_and_followed_when_they
     for guard in nine.into_iter().chain(rest) {
         assert_eq!(guard.release().await.unwrap(), Release::Released);
     }
+}
+
+#[tokio::test]
+async fn a_waiter_in_a_cluster_outlives_the_server_it_waits_at() {
+    let (engines, buses) = cluster().await;
+    let bus = engines::spare_port();
+    let replica = member(&bus);
+    let (port, meeting) = (engines[0].address().port().to_string(), buses[0].number().to_string());
+    cli(replica.address(), &["CLUSTER", "MEET", "127.0.0.1", &port, &meeting]);
+    let at = |name: &str| cli(engines[0].address(), &["GET", name]) == "";
+    let name = (0..).map(|number| format!("name/{number}")).find(|name| at(&format!("lock:{name}"))).unwrap();
+    let key = format!("lock:{name}");
+    until("it copies the first server", async || {
+        cli(replica.address(), &["CLUSTER", "REPLICATE", &id_of(engines[0].address())]) == "OK"
+    })
+    .await;
+    // Somebody who is not ours has it, so that a waiter asks again and again.
+    assert_eq!(cli(engines[0].address(), &["SET", &key, "somebody"]), "OK");
+    let locks = locks(&format!("redis-cluster://{}", engines[1].address())).await.unwrap();
+    let waiting = tokio::spawn(async move { locks.lock(name).acquire().await.map(|guard| guard.token()) });
+    let copied = || cli(replica.address(), &["DBSIZE"]).parse::<u32>();
+    until("it waits, and the copy knows", async || copied().is_ok_and(|keys| keys > 2)).await;
+
+    // It is in the middle of asking when its server falls silent, and never hears of that again.
+    engines[0].pause();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(cli(replica.address(), &["CLUSTER", "FAILOVER", "TAKEOVER"]), "OK");
+    until("the copy has taken over", async || cli(replica.address(), &["DEL", &key]) == "1").await;
+    let token = tokio::time::timeout(Duration::from_secs(60), waiting).await.expect("it asks the new one");
+    token.unwrap().unwrap();
 }
 
 #[tokio::test]

@@ -168,6 +168,39 @@ async fn what_redis_forgets_while_we_are_connected_does_not_step_back() {
 }
 
 #[tokio::test]
+async fn the_last_token_is_remembered_for_days_also_if_it_was_drawn_in_a_hand_over() {
+    let engine = engines::private(&Config::redis()).unwrap();
+    let locks = locks(&url(engine.address())).await.unwrap();
+    // Nobody of ours has had it yet, so nothing is remembered when the first one starts to wait.
+    assert_eq!(cli(engine.address(), &["SET", "lock:a", "somebody"]), "OK");
+    let waiting = [(); 2].map(|()| {
+        let locks = locks.clone();
+        tokio::spawn(async move { locks.lock("a").acquire().await.unwrap().release().await })
+    });
+    until("both wait", async || cli(engine.address(), &["ZCARD", "{lock:a}:queue"]) == "2").await;
+    assert_eq!(cli(engine.address(), &["DEL", "lock:a"]), "1");
+    for waiting in waiting {
+        assert_eq!(waiting.await.unwrap().unwrap(), Release::Released);
+    }
+    let left: u64 = cli(engine.address(), &["TTL", "{lock:a}:fence"]).parse().unwrap();
+    assert!(left > 7 * 24 * 3600 && left < 8 * 24 * 3600, "{left} s");
+}
+
+#[tokio::test]
+async fn a_waiter_whose_place_redis_evicted_gets_another() {
+    let engine = engines::private(&Config::redis()).unwrap();
+    let locks = locks(&url(engine.address())).await.unwrap();
+    assert_eq!(cli(engine.address(), &["SET", "lock:a", "somebody"]), "OK");
+    let waiting = tokio::spawn(async move { locks.lock("a").acquire().await.map(|guard| guard.token()) });
+    let waits = || cli(engine.address(), &["ZCARD", "{lock:a}:queue"]) == "1";
+    until("it waits", async || waits()).await;
+    assert_eq!(cli(engine.address(), &["DEL", "{lock:a}:queue"]), "1");
+    until("it waits again", async || waits()).await;
+    assert_eq!(cli(engine.address(), &["DEL", "lock:a"]), "1");
+    waiting.await.unwrap().unwrap();
+}
+
+#[tokio::test]
 async fn those_who_wait_for_one_connection_fail_together() {
     let engine = engines::private(&Config::redis()).unwrap();
     let backend = std::sync::Arc::new(backend(&url(engine.address())).await.unwrap());
