@@ -14,7 +14,7 @@ pub(super) fn of_answer(error: RedisError, mark: &[u8], fence: Fence) -> Error {
         return Error::new(ErrorKind::Indeterminate, message).caused_by(error);
     }
     let detail = error.detail().unwrap_or_default();
-    match error.code() {
+    match error::code_of(&error) {
         Some("FENCED") => match highest(detail) {
             Some(highest) => fence.refused(highest),
             None => bad_mark(&mark).caused_by(error),
