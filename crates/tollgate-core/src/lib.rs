@@ -31,7 +31,10 @@ mod set;
 mod settle;
 mod state;
 mod states;
+#[cfg(feature = "tls")]
+pub mod tls;
 mod told;
+pub mod url;
 pub mod wait;
 
 pub use backend::{

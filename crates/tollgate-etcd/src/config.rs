@@ -1,7 +1,7 @@
 //! Which etcd, as a URL says it.
 
-use std::path::PathBuf;
-
+use tollgate_core::tls::TlsFiles;
+use tollgate_core::url::{Host, decoded};
 use tollgate_core::{Error, Result};
 
 /// Where etcd listens for clients unless somebody says otherwise.
@@ -20,15 +20,6 @@ pub struct EtcdConfig {
     pub prefix: String,
 }
 
-/// A host and a port.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Host {
-    /// A name or an address, without brackets.
-    pub name: String,
-    /// Its port.
-    pub port: u16,
-}
-
 /// A user and a password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Login {
@@ -38,30 +29,9 @@ pub struct Login {
     pub password: String,
 }
 
-/// The files that encryption needs.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct TlsFiles {
-    /// Who signed etcd's certificate; the system's authorities unless said.
-    pub ca: Option<PathBuf>,
-    /// Our own certificate.
-    pub cert: Option<PathBuf>,
-    /// Its key.
-    pub key: Option<PathBuf>,
-}
-
 impl std::fmt::Debug for Login {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Login").field("user", &self.user).finish_non_exhaustive()
-    }
-}
-
-impl std::fmt::Display for Host {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.name.contains(':') {
-            write!(f, "[{}]:{}", self.name, self.port)
-        } else {
-            write!(f, "{}:{}", self.name, self.port)
-        }
     }
 }
 
@@ -85,7 +55,7 @@ impl EtcdConfig {
                 "an etcd URL ends with its hosts; what keys start with is ?prefix=, and / in a password is %2F",
             ));
         }
-        let endpoints = hosts.split(',').map(Host::parse).collect::<Result<Vec<_>>>()?;
+        let endpoints = hosts.split(',').map(|host| Host::parse(host, PORT)).collect::<Result<Vec<_>>>()?;
         Ok(Self { endpoints, login, tls, prefix: "/locks/".to_owned() })
     }
 }
@@ -98,50 +68,6 @@ impl Login {
             .ok_or_else(|| Error::invalid("a user of etcd has a password: write USER:PASSWORD@HOST"))?;
         Ok(Self { user: decoded(user)?, password: decoded(password)? })
     }
-}
-
-impl Host {
-    fn parse(text: &str) -> Result<Self> {
-        // Not what it was: it may be a part of a password.
-        let wrong = || {
-            Error::invalid(
-                "this is no address of a server; write HOST:PORT, and / ? # , @ in a user or password as %2F %3F %23 \
-                 %2C %40",
-            )
-        };
-        let (name, rest) = match text.strip_prefix('[') {
-            Some(bracketed) => bracketed.split_once(']').ok_or_else(wrong)?,
-            None => text.split_at(text.find(':').unwrap_or(text.len())),
-        };
-        let port = match rest.strip_prefix(':') {
-            Some(port) => port.parse().ok().filter(|port| *port > 0).ok_or_else(wrong)?,
-            None if rest.is_empty() => PORT,
-            None => return Err(wrong()),
-        };
-        if name.contains(['@', '/', '?', ' ', '#']) {
-            return Err(wrong());
-        }
-        let name = if name.is_empty() { "127.0.0.1" } else { name };
-        Ok(Self { name: name.to_owned(), port })
-    }
-}
-
-/// Undoes percent-encoding.
-pub fn decoded(text: &str) -> Result<String> {
-    let wrong = || Error::invalid("a % in a URL is followed by two hexadecimal digits; write %25 for itself");
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        rest = after;
-        if *first != b'%' {
-            bytes.push(*first);
-            continue;
-        }
-        let digits = rest.get(..2).and_then(|digits| std::str::from_utf8(digits).ok()).ok_or_else(wrong)?;
-        bytes.push(u8::from_str_radix(digits, 16).map_err(|_| wrong())?);
-        rest = &rest[2..];
-    }
-    String::from_utf8(bytes).map_err(|_| wrong())
 }
 
 #[cfg(test)]

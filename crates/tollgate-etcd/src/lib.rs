@@ -33,10 +33,9 @@ mod ops;
 mod queue;
 mod session;
 mod sessions;
-mod tls;
 mod wire;
 
 pub use backend::EtcdBackend;
-pub use config::{EtcdConfig, Host, Login, TlsFiles, decoded};
+pub use config::{EtcdConfig, Login};
 pub use doctor::examine;
 pub use fence::{EtcdFence, GuardedTxn, LockKey};

@@ -18,7 +18,7 @@ use tokio_rustls::TlsConnector;
 use tollgate_core::{Error, ErrorKind, Result};
 
 use crate::channel::Channel;
-use crate::config::Host;
+use tollgate_core::url::Host;
 
 /// How often a connection is asked whether it lives. etcd hangs up on those who ask more often than every five seconds.
 const PING_EVERY: Duration = Duration::from_secs(10);

@@ -16,14 +16,17 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::{Request, Response, Status};
 
 use crate::channel::Channel;
-use crate::config::{EtcdConfig, Host, Login};
+use crate::config::{EtcdConfig, Login};
 use crate::error::{Executed, Failure, Why};
 use crate::link::Link;
-use crate::tls;
 use crate::wire::auth_client::AuthClient;
 use crate::wire::maintenance_client::MaintenanceClient;
 use crate::wire::{AuthenticateRequest, StatusRequest};
+use tollgate_core::tls;
+use tollgate_core::url::Host;
 
+/// What is spoken inside of an encrypted connection; etcd has nothing else.
+const HTTP2: &str = "h2";
 /// How long a member may take to be connected to and to say its first word.
 const TO_CONNECT: Duration = Duration::from_secs(3);
 /// After how long the next endpoint is tried beside one that has not answered yet.
@@ -97,7 +100,7 @@ impl Links {
         Ok(Self(Arc::new(Inner {
             endpoints: config.endpoints.clone(),
             login: config.login.clone(),
-            tls: config.tls.as_ref().map(tls::client).transpose()?,
+            tls: config.tls.as_ref().map(|files| tls::client(files, &[HTTP2])).transpose()?,
             keeper,
             current: Mutex::new(Current { failed, ..Current::default() }),
         })))

@@ -14,8 +14,9 @@ use rustls::{RootCertStore, ServerConfig};
 use support::{backend, backend_of, claim, ctl, etcdctl, locks, secs, soon, until, url};
 use tokio::io::copy_bidirectional;
 use tokio_rustls::TlsAcceptor;
+use tollgate_core::tls::TlsFiles;
 use tollgate_core::{Attempt, Backend, Error, ErrorKind, LockName, Release, Token};
-use tollgate_etcd::{EtcdConfig, TlsFiles};
+use tollgate_etcd::EtcdConfig;
 use tollgate_testkit::engines::{self, Config, Data};
 
 /// What connecting to `url` fails with, within the time a person has.

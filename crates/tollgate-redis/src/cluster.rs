@@ -7,12 +7,13 @@ use std::time::Duration;
 use redis::{Cmd, ErrorKind as Kind, FromRedisValue, RedisError, ServerErrorKind, Value};
 use tollgate_core::{Clock, Error, ErrorKind, Result};
 
-use crate::endpoint::{Endpoint, Host, Speech, Target};
+use crate::endpoint::{Endpoint, Speech, Target};
 use crate::error::{of_request, unexpected};
 use crate::link::Link;
 use crate::links::{Links, Subscription};
 use crate::script::Request;
 use crate::sentinel::once;
+use tollgate_core::url::Host;
 
 /// How often a request follows a key that moves.
 const FOLLOWED: usize = 8;

@@ -1,12 +1,11 @@
 //! Which Redis, as a URL says it.
 
-use std::path::PathBuf;
-
 use redis::{ProtocolVersion, RedisConnectionInfo};
+use tollgate_core::tls::{self, TlsFiles};
+use tollgate_core::url::{Host, decoded};
 use tollgate_core::{Error, Result};
 
-use crate::endpoint::{Host, Speech};
-use crate::tls;
+use crate::endpoint::Speech;
 
 /// Which Redis, who we are to it, and which part of it is ours.
 #[derive(Debug, Clone)]
@@ -56,17 +55,6 @@ impl std::fmt::Debug for Login {
     }
 }
 
-/// Files for an encrypted connection, in PEM.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct TlsFiles {
-    /// Who signs the server's certificate; whoever the system trusts, if not said.
-    pub ca: Option<PathBuf>,
-    /// Our certificate.
-    pub cert: Option<PathBuf>,
-    /// Its key.
-    pub key: Option<PathBuf>,
-}
-
 impl RedisConfig {
     /// What a URL without parameters says, with the prefix that other clients use, too:
     /// `redis://USER:PASSWORD@HOST:PORT/DB`, `rediss://…` encrypted, `redis-sentinel://HOST,HOST/SERVICE/DB` and
@@ -113,7 +101,7 @@ impl RedisConfig {
     pub(crate) fn speech(&self) -> Result<Speech> {
         Ok(Speech {
             login: self.login.info().set_db(self.database),
-            tls: self.tls.as_ref().map(tls::client).transpose()?,
+            tls: self.tls.as_ref().map(|files| tls::client(files, &[])).transpose()?,
         })
     }
 }
@@ -155,50 +143,6 @@ impl Login {
         }
         info
     }
-}
-
-impl Host {
-    pub(crate) fn parse(text: &str, port: u16) -> Result<Self> {
-        // Not what it was: it may be a part of a password.
-        let wrong = || {
-            Error::invalid(
-                "this is no address of a server; write HOST:PORT, and / ? # , @ in a user or password as %2F %3F %23 \
-                 %2C %40",
-            )
-        };
-        let (name, rest) = match text.strip_prefix('[') {
-            Some(bracketed) => bracketed.split_once(']').ok_or_else(wrong)?,
-            None => text.split_at(text.find(':').unwrap_or(text.len())),
-        };
-        let port = match rest.strip_prefix(':') {
-            Some(port) => port.parse().ok().filter(|port| *port > 0).ok_or_else(wrong)?,
-            None if rest.is_empty() => port,
-            None => return Err(wrong()),
-        };
-        if name.contains(['@', '/', '?', ' ']) {
-            return Err(wrong());
-        }
-        let name = if name.is_empty() { "127.0.0.1" } else { name };
-        Ok(Self { name: name.to_owned(), port })
-    }
-}
-
-/// Undoes percent-encoding.
-pub fn decoded(text: &str) -> Result<String> {
-    let wrong = || Error::invalid("a % in a URL is followed by two hexadecimal digits; write %25 for itself");
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        rest = after;
-        if *first != b'%' {
-            bytes.push(*first);
-            continue;
-        }
-        let digits = rest.get(..2).and_then(|digits| std::str::from_utf8(digits).ok()).ok_or_else(wrong)?;
-        bytes.push(u8::from_str_radix(digits, 16).map_err(|_| wrong())?);
-        rest = &rest[2..];
-    }
-    String::from_utf8(bytes).map_err(|_| wrong())
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use redis::{RedisConnectionInfo, RedisError};
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tollgate_core::url::Host;
 use tollgate_core::{Error, ErrorKind, Result};
 
 use crate::error::{is_of_login, of_connect, too_old};
@@ -19,25 +20,6 @@ const TO_SECURE: Duration = Duration::from_secs(3);
 /// What to do about a server that is not encrypted.
 pub(crate) const NOT_ENCRYPTED: &str =
     "if it does not speak TLS, write redis:// instead of rediss://, or redlock:// instead of redlocks://";
-
-/// A host and a port.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Host {
-    /// A name or an address, without brackets.
-    pub name: String,
-    /// Its port.
-    pub port: u16,
-}
-
-impl std::fmt::Display for Host {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.name.contains(':') {
-            write!(f, "[{}]:{}", self.name, self.port)
-        } else {
-            write!(f, "{}:{}", self.name, self.port)
-        }
-    }
-}
 
 /// One server, as it is reached.
 #[derive(Clone)]

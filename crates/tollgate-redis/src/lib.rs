@@ -42,13 +42,11 @@ mod sentinel;
 mod server_clock;
 mod site;
 mod stream;
-mod tls;
 mod wire;
 
 pub use backend::RedisBackend;
-pub use config::{Login, RedisConfig, Servers, TlsFiles, decoded};
+pub use config::{Login, RedisConfig, Servers};
 pub use doctor::{examine, examine_redlock};
-pub use endpoint::Host;
 pub use fence::{FencedCall, FencedScript, RedisFence};
 #[doc(hidden)]
 pub use redlock::redlock_hash_of;

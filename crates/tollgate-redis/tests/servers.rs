@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use support::{backend, backend_of, claim, cli, locks, until};
+use tollgate_core::tls::TlsFiles;
+use tollgate_core::url::Host;
 use tollgate_core::{Attempt, Backend, ErrorKind, Release};
-use tollgate_redis::{RedisConfig, Servers, TlsFiles};
+use tollgate_redis::{RedisConfig, Servers};
 use tollgate_testkit::engines::{self, Config, Engine, Port};
 
 #[tokio::test]
@@ -68,8 +70,7 @@ async fn an_encrypted_connection_trusts_only_whom_it_is_told_to() {
     let engine = engines::private(&config).unwrap();
     let url = |files: TlsFiles| {
         let mut config = RedisConfig::from_url(&format!("rediss://localhost:{}/", port.number())).unwrap();
-        config.servers =
-            Servers::One(tollgate_redis::Host { name: "localhost".to_owned(), port: port.number() });
+        config.servers = Servers::One(Host { name: "localhost".to_owned(), port: port.number() });
         RedisConfig { tls: Some(files), ..config }
     };
     let ours = TlsFiles {
@@ -243,7 +244,7 @@ async fn a_waiter_in_a_cluster_outlives_the_server_it_waits_at() {
     let replica = member(&bus);
     let (port, meeting) = (engines[0].address().port().to_string(), buses[0].number().to_string());
     cli(replica.address(), &["CLUSTER", "MEET", "127.0.0.1", &port, &meeting]);
-    let at = |name: &str| cli(engines[0].address(), &["GET", name]) == "";
+    let at = |name: &str| cli(engines[0].address(), &["GET", name]).is_empty();
     let name = (0..).map(|number| format!("name/{number}")).find(|name| at(&format!("lock:{name}"))).unwrap();
     let key = format!("lock:{name}");
     until("it copies the first server", async || {

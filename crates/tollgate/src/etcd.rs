@@ -13,8 +13,6 @@
 //! # }
 //! ```
 
-use std::path::PathBuf;
-
 use tollgate_core::{Error, Result};
 use tollgate_etcd::EtcdConfig;
 
@@ -58,21 +56,15 @@ pub(crate) fn config(url: &Url<'_>) -> Result<EtcdConfig> {
     let mut known = vec!["prefix"];
     if let Some(files) = &mut config.tls {
         known.extend(["ca", "cert", "key"]);
-        let file = |key| Ok::<_, Error>(value(url, key)?.map(PathBuf::from));
-        (files.ca, files.cert, files.key) = (file("ca")?, file("cert")?, file("key")?);
+        *files = url.tls_files()?;
     } else if url.param("ca").or(url.param("cert")).or(url.param("key")).is_some() {
         return Err(Error::invalid(
             "certificates are for encrypted connections; write etcds instead of etcd at the start of the URL",
         ));
     }
     url.check_params(&known)?;
-    if let Some(prefix) = value(url, "prefix")? {
+    if let Some(prefix) = url.value("prefix")? {
         config.prefix = prefix;
     }
     Ok(config)
-}
-
-/// The value of a parameter, without its percent-encoding.
-fn value(url: &Url<'_>, key: &str) -> Result<Option<String>> {
-    url.param(key).map(tollgate_etcd::decoded).transpose()
 }

@@ -9,8 +9,6 @@
 //! # }
 //! ```
 
-use std::path::PathBuf;
-
 use tollgate_core::{Error, Result};
 use tollgate_redis::{Login, RedisConfig, Servers};
 
@@ -28,8 +26,7 @@ pub(crate) fn config(url: &Url<'_>) -> Result<RedisConfig> {
     let mut known = vec!["prefix"];
     if let Some(files) = &mut config.tls {
         known.extend(["ca", "cert", "key"]);
-        let file = |key| Ok::<_, Error>(value(url, key)?.map(PathBuf::from));
-        (files.ca, files.cert, files.key) = (file("ca")?, file("cert")?, file("key")?);
+        *files = url.tls_files()?;
     } else if url.param("ca").or(url.param("cert")).or(url.param("key")).is_some() {
         return Err(Error::invalid(
             "certificates are for encrypted connections; write rediss instead of redis at the start of the URL",
@@ -37,16 +34,11 @@ pub(crate) fn config(url: &Url<'_>) -> Result<RedisConfig> {
     }
     if let Servers::Sentinel { login, .. } = &mut config.servers {
         known.extend(["sentinel_user", "sentinel_password"]);
-        *login = Login { user: value(url, "sentinel_user")?, password: value(url, "sentinel_password")? };
+        *login = Login { user: url.value("sentinel_user")?, password: url.value("sentinel_password")? };
     }
     url.check_params(&known)?;
-    if let Some(prefix) = value(url, "prefix")? {
+    if let Some(prefix) = url.value("prefix")? {
         config.prefix = prefix;
     }
     Ok(config)
-}
-
-/// The value of a parameter, without its percent-encoding.
-pub(crate) fn value(url: &Url<'_>, key: &str) -> Result<Option<String>> {
-    url.param(key).map(tollgate_redis::decoded).transpose()
 }

@@ -1,11 +1,8 @@
 //! `redlock://` URLs: several hosts, and what they have in common.
 
-use std::path::PathBuf;
-
 use tollgate_core::{Error, Result, parse_duration};
-use tollgate_redis::{Initialized, RedlockConfig, TlsFiles};
+use tollgate_redis::{Initialized, RedlockConfig};
 
-use crate::redis::value;
 use crate::url::Url;
 
 /// The schemes that name a Redlock.
@@ -39,9 +36,8 @@ pub(crate) fn config(url: &Url<'_>) -> Result<RedlockConfig> {
         urls.push(format!("{scheme}://{credentials}{host}/{database}"));
     }
     let mut config = RedlockConfig::new(urls);
-    let file = |key| Ok::<_, Error>(value(url, key)?.map(PathBuf::from));
-    config.tls = TlsFiles { ca: file("ca")?, cert: file("cert")?, key: file("key")? };
-    if let Some(prefix) = value(url, "prefix")? {
+    config.tls = url.tls_files()?;
+    if let Some(prefix) = url.value("prefix")? {
         config.prefix = prefix;
     }
     if let Some(max_ttl) = url.param("max_ttl") {

@@ -42,6 +42,19 @@ impl<'a> Url<'a> {
         self.params.iter().rev().find(|(name, _)| *name == key).map(|(_, value)| *value)
     }
 
+    /// The value of a parameter, without its percent-encoding.
+    #[cfg(any(feature = "etcd", feature = "redis"))]
+    pub(crate) fn value(&self, key: &str) -> Result<Option<String>> {
+        self.param(key).map(tollgate_core::url::decoded).transpose()
+    }
+
+    /// The files that an encrypted connection is to be made with.
+    #[cfg(any(feature = "etcd", feature = "redis"))]
+    pub(crate) fn tls_files(&self) -> Result<tollgate_core::tls::TlsFiles> {
+        let file = |key| Ok::<_, Error>(self.value(key)?.map(std::path::PathBuf::from));
+        Ok(tollgate_core::tls::TlsFiles { ca: file("ca")?, cert: file("cert")?, key: file("key")? })
+    }
+
     /// Refuses parameters that nobody read, or that are there twice: a typing error must not change what a lock means.
     #[cfg_attr(
         not(any(feature = "etcd", feature = "file", feature = "memory", feature = "redis")),

@@ -3,12 +3,13 @@
 use futures_util::future::join_all;
 use tollgate_core::{Keeper, Result};
 
-use crate::config::{EtcdConfig, Host};
+use crate::config::EtcdConfig;
 use crate::keys::Layout;
 use crate::links::{Links, Repeat};
 use crate::ops::put;
 use crate::wire::compare::{CompareResult, CompareTarget, TargetUnion};
 use crate::wire::{AlarmType, Compare, Member, StatusResponse, TxnRequest};
+use tollgate_core::url::Host;
 
 /// What was seen.
 pub(super) struct Seen {

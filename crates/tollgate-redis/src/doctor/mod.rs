@@ -20,10 +20,11 @@ use tollgate_core::{BootClock, Checkup, Fault, Finding, Guarantees, Keeper, Resu
 use crate::capabilities::capabilities;
 use crate::cluster::Cluster;
 use crate::config::{RedisConfig, Servers};
-use crate::endpoint::{Endpoint, Host};
+use crate::endpoint::Endpoint;
 use crate::sentinel::Sentinel;
 pub use redlock::examine_redlock;
 use seen::Seen;
+use tollgate_core::url::Host;
 
 /// Examines the Redis that `config` names, every server of it. Asks over connections of its own and changes nothing.
 ///

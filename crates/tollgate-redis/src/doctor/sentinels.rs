@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use redis::Cmd;
 use tollgate_core::Finding;
 
-use crate::endpoint::{Endpoint, Host, Speech};
+use crate::endpoint::{Endpoint, Speech};
 use crate::sentinel::once;
+use tollgate_core::url::Host;
 
 /// Fewer cannot outvote a single one that is cut off.
 const ENOUGH: u64 = 3;

@@ -73,7 +73,7 @@ impl Node {
 mod tests {
     use super::*;
     use crate::config::RedisConfig;
-    use crate::endpoint::Host;
+    use tollgate_core::url::Host;
 
     #[test]
     fn another_connection_does_not_hide_why_a_node_is_of_no_use() {

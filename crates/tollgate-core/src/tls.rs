@@ -1,23 +1,33 @@
 //! Encryption: who is trusted, and who we say we are.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
-use tollgate_core::{Error, ErrorKind, Result};
 
-use crate::config::TlsFiles;
+use crate::{Error, ErrorKind, Result};
 
-/// What encrypted connections are made with.
-pub(crate) fn client(files: &TlsFiles) -> Result<Arc<ClientConfig>> {
+/// Files for an encrypted connection, in PEM.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// Who signs the server's certificate; whoever the system trusts, if not said.
+    pub ca: Option<PathBuf>,
+    /// Our certificate.
+    pub cert: Option<PathBuf>,
+    /// Its key.
+    pub key: Option<PathBuf>,
+}
+
+/// What encrypted connections are made with. `protocols` is what is spoken inside, as TLS calls it, if it wants to know.
+pub fn client(files: &TlsFiles, protocols: &[&str]) -> Result<Arc<ClientConfig>> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| unexpected("no version of TLS is there", error))?
         .with_root_certificates(roots(files.ca.as_deref())?);
-    let config = match (&files.cert, &files.key) {
+    let mut config = match (&files.cert, &files.key) {
         (None, None) => builder.with_no_client_auth(),
         (Some(cert), Some(key)) => {
             let pem = PrivateKeyDer::from_pem_file(key).map_err(|error| unreadable(key, error))?;
@@ -28,6 +38,7 @@ pub(crate) fn client(files: &TlsFiles) -> Result<Arc<ClientConfig>> {
         }
         _ => return Err(Error::invalid("a certificate needs its key: give both ?cert=FILE and &key=FILE")),
     };
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
     Ok(Arc::new(config))
 }
 
