@@ -6,6 +6,7 @@
 //! {<prefix><name>}:queue     who waits, in order
 //! {<prefix><name>}:waiters   what is known of them
 //! {<prefix><name>}:holders   shared and permit holders
+//! {<prefix><name>}:ends      when each of them ends
 //! ```
 //!
 //! A lock that nobody wants is taken by plain commands in one packet (`acquire.rs`); every other change is one script

@@ -40,8 +40,8 @@ impl Request {
     pub(crate) fn with_all_keys(&self, key: &str) -> Self {
         let side = |what: &str| format!("{{{key}}}:{what}");
         let mut command = Cmd::new();
-        command.arg("EVALSHA").arg(self.script.hash.as_str()).arg("5").arg(key);
-        command.arg(["fence", "queue", "waiters", "holders"].map(side).as_slice());
+        command.arg("EVALSHA").arg(self.script.hash.as_str()).arg("6").arg(key);
+        command.arg(["fence", "queue", "waiters", "holders", "ends"].map(side).as_slice());
         for argument in self.command.args_iter().skip(4) {
             if let Arg::Simple(bytes) = argument {
                 command.arg(bytes);

@@ -9,6 +9,7 @@
 --   :queue    a sorted set: owner by ticket
 --   :waiters  a hash: owner to record
 --   :holders  a hash: owner to record, of shared and permit holders
+--   :ends     a sorted set: the same owners by ENDS
 --
 -- A record is "tg1 OWNER KIND TOKEN ENDS TTL SENT CHANNEL DETAILS". KIND is x, s or p with its limit; ENDS is the
 -- server's time in milliseconds, or 0: with the ttl of the lock. SENT is the client's own and goes back to it unread.
@@ -20,7 +21,8 @@
 
 local LOCK = KEYS[1]
 local SIDE = '{' .. LOCK .. '}:'
-local FENCE, QUEUE, WAITERS, HOLDERS = SIDE .. 'fence', SIDE .. 'queue', SIDE .. 'waiters', SIDE .. 'holders'
+local FENCE, QUEUE, WAITERS = SIDE .. 'fence', SIDE .. 'queue', SIDE .. 'waiters'
+local HOLDERS, ENDS = SIDE .. 'holders', SIDE .. 'ends'
 local MANY = 'tg1 many'
 -- How long an idle lock's counter is remembered, in seconds; after that the order of tokens rests on the server's clock.
 local REMEMBERED = 608400

@@ -1,23 +1,19 @@
 -- What a script needs where not everybody is exclusive, and the one rule that decides who is in.
 
--- Shared and permit holders that are alive: how many, and of which kind. Clears the others away. Read once: there may be
--- thousands.
+-- Shared and permit holders that are alive: how many, of which kind, and until when the last of them. Clears the others
+-- away. There may be thousands, so nobody reads them all.
 local inside
 local function crowd()
   if inside then
     return inside
   end
-  inside = { count = 0, last = 0 }
-  local records = redis.call('HGETALL', HOLDERS)
-  for i = 1, #records, 2 do
-    local r = unpack_record(records[i + 1])
-    if r and r.ends > now then
-      inside.count, inside.kind = inside.count + 1, r.kind
-      inside.last = math.max(inside.last, r.ends)
-    else
-      redis.call('HDEL', HOLDERS, records[i])
-    end
+  for _, owner in ipairs(redis.call('ZRANGEBYSCORE', ENDS, '-inf', number(now))) do
+    redis.call('HDEL', HOLDERS, owner)
+    redis.call('ZREM', ENDS, owner)
   end
+  local last = redis.call('ZRANGE', ENDS, '-1', '-1', 'WITHSCORES')
+  local r = last[1] and unpack_record(redis.call('HGET', HOLDERS, last[1]) or '')
+  inside = { count = redis.call('ZCARD', ENDS), last = tonumber(last[2]) or 0, kind = r and r.kind }
   return inside
 end
 
@@ -42,10 +38,11 @@ end
 local function mark_many()
   local others = crowd()
   if others.count == 0 then
-    redis.call('DEL', LOCK, HOLDERS)
+    redis.call('DEL', LOCK, HOLDERS, ENDS)
   else
     write_lock(MANY, others.last - now, redis.call('PTTL', QUEUE))
     redis.call('PEXPIREAT', HOLDERS, number(others.last))
+    redis.call('PEXPIREAT', ENDS, number(others.last))
   end
 end
 
@@ -56,7 +53,8 @@ local function write_holder(r, life)
   end
   r.mark, r.ends = ' ', now + life
   local others = crowd()
-  others.count = others.count + redis.call('HSET', HOLDERS, r.owner, pack(r))
+  redis.call('HSET', HOLDERS, r.owner, pack(r))
+  others.count = others.count + redis.call('ZADD', ENDS, number(r.ends), r.owner)
   others.kind, others.last = r.kind, math.max(others.last, r.ends)
 end
 
@@ -137,6 +135,7 @@ local function expel(r)
     return follow_alone(next_waiter())
   end
   redis.call('HDEL', HOLDERS, r.owner)
+  redis.call('ZREM', ENDS, r.owner)
   -- Whoever lasts longest may be another now.
   inside = nil
   mark_many()
