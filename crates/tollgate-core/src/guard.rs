@@ -82,7 +82,13 @@ impl Guard {
         let released = hold.backend.release(renewed.as_deref().unwrap_or(&hold.grant)).await;
         self.settled = released.is_ok();
         let released = released.map_err(|error| error.during("release").on(self.name()))?;
-        Ok(if matches!(before, GuardState::Lost { .. }) { Release::AlreadyLost } else { released })
+        let ended_on_the_way = self.client.clock.now() > hold.lease_end();
+        Ok(match (before, released) {
+            (GuardState::Lost { .. }, _) => Release::AlreadyLost,
+            // It was ours when it was given back, and nobody else's before its end.
+            (_, Release::AlreadyLost) if ended_on_the_way => Release::Released,
+            (_, released) => released,
+        })
     }
 
     /// Gives the lock back after work that needed it to the end: fails with `Lost` if it had not lasted until

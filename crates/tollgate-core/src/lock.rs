@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_types::{LockName, Mode};
+use tollgate_types::{LockName, Mode, Moment};
 
 use crate::backend::{Attempt, Release};
 use crate::claim::Claim;
@@ -19,6 +19,10 @@ use crate::pending::Pending;
 
 /// How long a caller is kept waiting for an answer it does not need; the rest goes on in the background.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How often a claim that waits asks again because the answer came too late. An engine that is always slower than the ttl
+/// will not do better.
+const LATE: u32 = 3;
 
 /// Waits for a release, but not for ever.
 pub(crate) async fn within_patience(
@@ -296,10 +300,24 @@ impl LockRequest {
 
     /// From the request to a guard; `None` if the lock is busy for longer than `most`.
     async fn take(&self, most: Option<Duration>) -> Result<Option<Guard>> {
+        let started = self.client.clock.now();
+        let mut late = 0;
+        loop {
+            match self.ask(most, started).await? {
+                Asked::Held(guard) => return Ok(Some(guard)),
+                Asked::Busy => return Ok(None),
+                // An engine that stood still answers all at once: whoever would wait asks again.
+                Asked::TooLate(_) if most != Some(Duration::ZERO) && late < LATE => late += 1,
+                Asked::TooLate(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Asks the engine, and waits until `most` after `started`.
+    async fn ask(&self, most: Option<Duration>, started: Moment) -> Result<Asked> {
         let claim = self.claim().map_err(|error| error.during("acquire"))?;
         let name = claim.name.clone();
         let named = |error: Error| error.during("acquire").on(&name);
-        let started = self.client.clock.now();
         let backend = &self.client.backend;
         let pending = Pending::new(&self.client, claim);
         let closed = self.client.closing();
@@ -313,7 +331,7 @@ impl LockRequest {
                 Attempt::Granted(grant) => Some(grant),
                 Attempt::Busy(_) => {
                     pending.settle();
-                    return Ok(None);
+                    return Ok(Asked::Busy);
                 }
             },
             Some(most) => tokio::select! {
@@ -325,20 +343,23 @@ impl LockRequest {
         };
         let Some(grant) = grant else {
             pending.withdraw().await;
-            return Ok(None);
+            return Ok(Asked::Busy);
         };
-        self.hold(pending, grant).map(Some).map_err(named)
+        let guard = self.hold(pending, grant);
+        Ok(match guard.check() {
+            Ok(()) => Asked::Held(guard),
+            Err(_) => Asked::TooLate(named(too_late())),
+        })
     }
 
-    /// The grant becomes a guard, unless its deadline passed before anybody could use it.
-    fn hold(&self, pending: Pending, grant: Grant) -> Result<Guard> {
+    /// The grant becomes a guard.
+    fn hold(&self, pending: Pending, grant: Grant) -> Guard {
         if let (Some(party), Some(age)) = (&self.party, grant.age) {
             party.note(age);
         }
         let guard = Guard::new(&self.client, grant, self.limits);
         pending.settle();
-        guard.check().map_err(|error| error.retryable(true))?;
-        Ok(guard)
+        guard
     }
 
     fn claim(&self) -> Result<Claim> {
@@ -365,6 +386,20 @@ impl LockRequest {
         claim.standalone = self.limits.no_renew;
         Ok(claim)
     }
+}
+
+/// How the engine answered.
+enum Asked {
+    Held(Guard),
+    Busy,
+    /// The grant had ended before anybody could use it.
+    TooLate(Error),
+}
+
+fn too_late() -> Error {
+    let message =
+        "the engine's answer took so long that the lock had ended before; try again, or use a longer ttl";
+    Error::new(ErrorKind::Lost, message).retryable(true)
 }
 
 impl std::fmt::Debug for LockRequest {

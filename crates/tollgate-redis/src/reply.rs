@@ -73,7 +73,8 @@ pub(crate) fn state(name: LockName, inspected: Inspected) -> Result<Option<LockS
     let now: u64 = now.parse().map_err(|_| unexpected(&now))?;
     let mut seen: Vec<Holder> = Vec::new();
     if let Some(record) = Record::parse(&value) {
-        let with_its_key = now.saturating_add(u64::try_from(pttl).unwrap_or(0));
+        // Without a ttl, which is not our doing, it never ends by itself.
+        let with_its_key = u64::try_from(pttl).map_or(u64::MAX, |pttl| now.saturating_add(pttl));
         let ends = if record.ends == 0 { with_its_key } else { record.ends };
         seen.extend(Record { ends, ..record }.holder(now));
     } else if !value.is_empty() && value != "tg1 many" {
@@ -123,7 +124,7 @@ impl<'a> Record<'a> {
     }
 
     fn holder(&self, now: u64) -> Option<Holder> {
-        let expires_in = Some(self.left(now)?);
+        let expires_in = Some(self.left(now)?).filter(|_| self.ends != u64::MAX);
         Some(Holder { mode: self.mode, token: self.token, expires_in, details: self.details() })
     }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use redlock_support::Nodes;
 use support::{cli, locks, until};
-use tollgate_core::{ErrorKind, Guard, Locks, Result};
+use tollgate_core::{ErrorKind, Guard, Locks, Release, Result};
 use tollgate_testkit::engines::{self, Config, Data, Engine};
 use tollgate_testkit::proxy::{Deed, Discard, Proxy, Resp, Which};
 
@@ -120,6 +120,35 @@ async fn a_waiter_far_back_asks_again_when_its_connection_has_fallen_silent() {
     drop(waiting.await.unwrap().unwrap());
     assert!(since.elapsed() < Duration::from_secs(20), "after {:?}", since.elapsed());
     asking.abort();
+}
+
+#[tokio::test]
+async fn whoever_waits_at_a_redis_that_stands_still_longer_than_the_ttl_gets_in_afterwards() {
+    let engine = engines::private(&Config::redis()).unwrap();
+    let (ours, theirs) = (locks(&url(&engine)).await.unwrap(), locks(&url(&engine)).await.unwrap());
+    let ttl = Duration::from_millis(800);
+    let held = ours.lock("a").ttl(ttl).acquire().await.unwrap();
+    let waiting = tokio::spawn(theirs.lock("a").ttl(ttl).acquire());
+    until("it waits", async || cli(engine.address(), &["EXISTS", "{lock:a}:queue"]) == "1").await;
+    engine.pause();
+    tokio::time::sleep(3 * ttl).await;
+    engine.resume();
+    let guard = waiting.await.unwrap().unwrap();
+    guard.check().unwrap();
+    assert!(held.check().is_err(), "it was not renewed");
+}
+
+#[tokio::test]
+async fn a_lock_that_was_held_to_the_end_was_not_lost_though_its_release_came_too_late() {
+    let engine = engines::private(&Config::redis()).unwrap();
+    let locks = locks(&url(&engine)).await.unwrap();
+    let ttl = Duration::from_millis(800);
+    let guard = locks.lock("a").ttl(ttl).acquire().await.unwrap();
+    engine.pause();
+    let releasing = tokio::spawn(guard.release());
+    tokio::time::sleep(2 * ttl).await;
+    engine.resume();
+    assert_eq!(releasing.await.unwrap().unwrap(), Release::Released);
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
 use support::{backend, claim, cli, locks, until};
-use tollgate_core::{Attempt, Backend, Error, ErrorKind, LockName, Release, Token};
+use tollgate_core::{Attempt, Backend, Claim, Error, ErrorKind, LockName, Mode, Release, Token};
 use tollgate_testkit::engines::{self, Config, Data};
 
 /// What connecting to `url` fails with, within the time a person has.
@@ -201,6 +201,52 @@ async fn a_waiter_whose_place_redis_evicted_gets_another() {
 }
 
 #[tokio::test]
+async fn a_renewal_is_as_long_as_it_says_and_keeps_the_last_token_in_mind() {
+    let engine = engines::private(&Config::redis()).unwrap();
+    let backend = backend(&url(engine.address())).await.unwrap();
+    let number = |words: &[&str]| cli(engine.address(), words).parse::<i64>().unwrap();
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        let claim = Claim::new(LockName::new("a").unwrap(), mode, Duration::from_secs(60));
+        let Attempt::Granted(grant) = backend.try_acquire(&claim).await.unwrap() else {
+            panic!("it is free")
+        };
+        cli(engine.address(), &["EXPIRE", "{lock:a}:fence", "100"]);
+        backend.extend(&grant, Duration::from_secs(2), None).await.unwrap();
+        assert!(number(&["PTTL", "lock:a"]) <= 2000, "{mode:?}: the lock's own key outlives its holder");
+        assert!(
+            number(&["TTL", "{lock:a}:fence"]) > 7 * 24 * 3600,
+            "{mode:?}: its counter would be forgotten"
+        );
+        assert_eq!(backend.release(&grant).await.unwrap(), Release::Released);
+    }
+}
+
+#[tokio::test]
+async fn a_lock_is_handed_on_also_by_whoever_may_not_say_so() {
+    let engine = engines::private(&Config::redis()).unwrap();
+    cli(engine.address(), &["ACL", "SETUSER", "mute", "on", ">pw", "~*", "&*", "+@all"]);
+    let mute = locks(&format!("redis://mute:pw@{}/", engine.address())).await.unwrap();
+    let other = locks(&url(engine.address())).await.unwrap();
+    let held = mute.lock("a").acquire().await.unwrap();
+    let waiting = tokio::spawn(other.lock("a").shared().acquire());
+    until("one waits", async || cli(engine.address(), &["EXISTS", "{lock:a}:queue"]) == "1").await;
+    cli(engine.address(), &["ACL", "SETUSER", "mute", "-publish"]);
+    assert_eq!(held.release().await.unwrap(), Release::Released);
+    assert_eq!(cli(engine.address(), &["SET", "lock:a", "x", "NX"]), "", "it is held by the next one");
+    drop(waiting.await.unwrap().unwrap());
+}
+
+#[tokio::test]
+async fn a_lock_that_somebody_made_last_for_ever_is_seen() {
+    let engine = engines::private(&Config::redis()).unwrap();
+    let locks = locks(&url(engine.address())).await.unwrap();
+    let _guard = locks.lock("a").acquire().await.unwrap();
+    assert_eq!(cli(engine.address(), &["PERSIST", "lock:a"]), "1");
+    let state = locks.inspect("a").await.unwrap().expect("it is held");
+    assert_eq!(state.holders[0].expires_in, None);
+}
+
+#[tokio::test]
 async fn those_who_wait_for_one_connection_fail_together() {
     let engine = engines::private(&Config::redis()).unwrap();
     let backend = std::sync::Arc::new(backend(&url(engine.address())).await.unwrap());
@@ -256,15 +302,22 @@ async fn a_replica_is_refused_with_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_redis_without_memory_refuses_new_locks_and_lets_old_ones_go() {
+async fn a_redis_without_memory_refuses_new_locks_and_renews_old_ones_and_lets_them_go() {
     let engine =
         engines::private(&Config::redis().argument("--maxmemory-policy").argument("noeviction")).unwrap();
     let locks = locks(&url(engine.address())).await.unwrap();
-    let guard = locks.lock("a").acquire().await.unwrap();
+    let ttl = Duration::from_millis(600);
+    let guard = locks.lock("a").ttl(ttl).acquire().await.unwrap();
+    let readers = [(); 2].map(|()| locks.lock("r").ttl(ttl).shared().acquire());
+    let readers = futures_util::future::try_join_all(readers).await.unwrap();
     cli(engine.address(), &["CONFIG", "SET", "maxmemory", "1"]);
     let error = locks.lock("b").acquire().await.unwrap_err();
     says(&error, ErrorKind::Unavailable, &["memory"]);
-    assert_eq!(guard.release().await.unwrap(), Release::Released);
+    tokio::time::sleep(2 * ttl).await;
+    for guard in readers.into_iter().chain([guard]) {
+        guard.check().expect("it is renewed");
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+    }
     cli(engine.address(), &["CONFIG", "SET", "maxmemory", "0"]);
     drop(locks.lock("b").acquire().await.unwrap());
 }

@@ -78,7 +78,11 @@ async fn let_go(guards: Guards) -> bool {
     if let Err(error) = &release {
         tell::note(&format!("{error}; the engine frees it when the ttl is over"));
     }
-    lost || matches!(release, Ok(Release::AlreadyLost))
+    let gone = matches!(release, Ok(Release::AlreadyLost));
+    if gone && !lost {
+        tell::note("the lock was gone when it was given back: somebody broke it, or the engine forgot it");
+    }
+    lost || gone
 }
 
 fn exit(args: &RunArgs, ended: &Ended, lost: bool) -> Exit {

@@ -110,10 +110,11 @@ local function proven(r)
   return math.min(tonumber(r.ttl), r.ends - now)
 end
 
--- Tells r over its client's channel that it is in: a hint, because whoever asks again is answered the same.
+-- Tells r over its client's channel that it is in: a hint, because whoever asks again is answered the same. Whoever may
+-- not say so has left all the same.
 local function tell(r)
   local sent, channel = string.match(r.rest, '^(%S+) (%S+)')
-  redis.call('PUBLISH', channel, r.owner .. ' ' .. r.token .. ' ' .. sent)
+  redis.pcall('PUBLISH', channel, r.owner .. ' ' .. r.token .. ' ' .. sent)
 end
 
 -- What a holder is answered.

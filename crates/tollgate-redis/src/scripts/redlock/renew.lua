@@ -14,6 +14,8 @@ local sent, details = string.match(v[1], '^%x+ ~?%d+ (%d+) (.*)$')
 if ARGV[4] ~= '' then
   details = ARGV[4]
 end
+-- First what Redis does also when it is out of memory: after that it allows the rest.
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
 redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. ARGV[2] .. ' ' .. sent .. ' ' .. details, 'PX', ARGV[3])
 redis.call('ZADD', KEYS[2], 'GT', ARGV[2], 'f')
 -- A lock that is held for weeks must not forget its counter.
