@@ -1,9 +1,13 @@
-//! All watches of a client, in one stream.
+//! All watches of a client, in one stream for each runtime that watches.
+//!
+//! Whoever waits hears on its own runtime, over the connection that it asks over: that spares two wakes of another thread for each
+//! hand-over. What watches over held locks is on the keeper, and so are its watches.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::stream;
+use tokio::runtime::{Handle, Id};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use crate::error::Failure;
@@ -16,7 +20,7 @@ use crate::wire::{
     Event, ResponseHeader, WatchCancelRequest, WatchCreateRequest, WatchRequest, WatchResponse,
 };
 
-/// All watches of a client. The stream is opened with the first; when it breaks, every watch is told.
+/// All watches of a client. A stream is opened with a runtime's first; when it breaks, every watch in it is told.
 #[derive(Clone)]
 pub(crate) struct Hub(Arc<Inner>);
 
@@ -27,11 +31,36 @@ struct Inner {
 
 #[derive(Default)]
 struct Board {
-    /// What is sent to the stream, and which stream it is; none if there is none.
-    stream: Option<(u64, UnboundedSender<WatchRequest>)>,
-    watches: HashMap<i64, UnboundedSender<Signal>>,
+    /// Each runtime's.
+    streams: HashMap<Id, Stream>,
+    watches: HashMap<i64, Listener>,
     last_id: i64,
-    streams: u64,
+    last_stream: u64,
+}
+
+/// A stream that is open, or about to be.
+#[derive(Clone)]
+struct Stream {
+    number: u64,
+    requests: UnboundedSender<WatchRequest>,
+}
+
+/// Who is told of a watch, and the stream that it is in.
+struct Listener {
+    signals: UnboundedSender<Signal>,
+    stream: Stream,
+}
+
+/// Tells all watches of a stream when that ends, also with the runtime it was on.
+struct Ends {
+    hub: Hub,
+    number: u64,
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.hub.lose(self.number);
+    }
 }
 
 /// What a watch is told.
@@ -101,11 +130,10 @@ impl Drop for Watch {
     fn drop(&mut self) {
         let mut board = self.hub.board();
         for id in &self.ids {
-            let known = board.watches.remove(id).is_some();
-            if let (true, Some((_, stream))) = (known, &board.stream) {
+            if let Some(Listener { stream, .. }) = board.watches.remove(id) {
                 let cancel = RequestUnion::CancelRequest(WatchCancelRequest { watch_id: *id });
                 // If the stream is gone, so is the watch.
-                let _ = stream.send(WatchRequest { request_union: Some(cancel) });
+                let _ = stream.requests.send(WatchRequest { request_union: Some(cancel) });
             }
         }
     }
@@ -135,24 +163,23 @@ impl Hub {
         let mut board = self.board();
         board.last_id += 1;
         let id = board.last_id;
-        board.watches.insert(id, sender.clone());
-        let stream = match &board.stream {
-            Some((_, stream)) => stream.clone(),
+        let runtime = Handle::current();
+        let stream = match board.streams.get(&runtime.id()) {
+            Some(stream) => stream.clone(),
             None => {
-                let (sender, receiver) = mpsc::unbounded_channel();
-                board.streams += 1;
-                board.stream = Some((board.streams, sender.clone()));
-                let (hub, number) = (self.clone(), board.streams);
-                self.0.links.keeper().spawn(async move {
-                    hub.serve(receiver).await;
-                    hub.lose(number);
-                });
-                sender
+                let (requests, receiver) = mpsc::unbounded_channel();
+                board.last_stream += 1;
+                let stream = Stream { number: board.last_stream, requests };
+                board.streams.insert(runtime.id(), stream.clone());
+                let ends = Ends { hub: self.clone(), number: stream.number };
+                runtime.spawn(async move { ends.hub.serve(receiver).await });
+                stream
             }
         };
         let create = WatchCreateRequest { watch_id: id, ..create.clone() };
         // If the stream has just ended, everybody is told.
-        let _ = stream.send(WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) });
+        let _ = stream.requests.send(WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) });
+        board.watches.insert(id, Listener { signals: sender.clone(), stream });
         id
     }
 
@@ -185,7 +212,7 @@ impl Hub {
         let mut board = self.board();
         if answer.canceled {
             if let Some(watch) = board.watches.remove(&answer.watch_id) {
-                let _ = watch.send(Signal::Broken);
+                let _ = watch.signals.send(Signal::Broken);
             }
             return;
         }
@@ -195,30 +222,28 @@ impl Hub {
             let header =
                 answer.header.unwrap_or(ResponseHeader { revision: i64::MAX, ..ResponseHeader::default() });
             let since = Since { revision: header.revision, member: header.member_id };
-            let _ = watch.send(Signal::Created(since));
+            let _ = watch.signals.send(Signal::Created(since));
         }
         if !answer.events.is_empty() {
-            let _ = watch.send(Signal::Events(answer.events));
+            let _ = watch.signals.send(Signal::Events(answer.events));
         }
     }
 
     /// The stream with this number has ended.
     fn lose(&self, number: u64) {
         let mut board = self.board();
-        if board.stream.as_ref().is_some_and(|(current, _)| *current == number) {
-            board.stream = None;
-            for (_, watch) in board.watches.drain() {
-                let _ = watch.send(Signal::Broken);
-            }
+        board.streams.retain(|_, stream| stream.number != number);
+        for (_, watch) in board.watches.extract_if(|_, watch| watch.stream.number == number) {
+            let _ = watch.signals.send(Signal::Broken);
         }
     }
 
-    /// Ends the stream.
+    /// Ends all streams.
     pub(crate) fn close(&self) {
         let mut board = self.board();
-        board.stream = None;
+        board.streams.clear();
         for (_, watch) in board.watches.drain() {
-            let _ = watch.send(Signal::Broken);
+            let _ = watch.signals.send(Signal::Broken);
         }
     }
 

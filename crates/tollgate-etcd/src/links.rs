@@ -285,12 +285,18 @@ impl Links {
         }
     }
 
-    /// Closes `link` if nothing has come over it since it had been read from `reads` times. If something has, it is only slow:
-    /// another member may be quicker.
-    pub(crate) fn suspect(&self, link: &Link, reads: u64) {
-        if link.reads() == reads {
+    /// Closes `link` if nothing has come over it since something was asked, and what other runtimes have to the same member if
+    /// that was as silent: who only listens there would hear nothing for long. If something has come, it is only slow: another
+    /// member may be quicker.
+    pub(crate) fn suspect(&self, link: &Link, asked: Instant) {
+        if link.is_silent_since(asked) {
             self.note_failure(link.endpoint());
             link.close();
+            for other in self.current().seats.values().filter_map(|seat| seat.link.as_ref()) {
+                if other.endpoint() == link.endpoint() && other.is_silent_since(asked) {
+                    other.close();
+                }
+            }
         } else if self.0.endpoints.len() > 1 {
             self.leave(link);
         }
@@ -311,18 +317,18 @@ impl Links {
     where
         F: AsyncFn(Channel, http::Uri, Request<Q>) -> Result<Response<A>, Status>,
     {
-        let reads = link.reads();
-        let mut asked = pin!(call(link.channel(), link.origin(), self.request(message)));
-        let mut answered = tokio::time::timeout(limit, &mut asked).await;
-        if answered.is_err() && link.reads() != reads {
+        let asked = Instant::now();
+        let mut answer = pin!(call(link.channel(), link.origin(), self.request(message)));
+        let mut answered = tokio::time::timeout(limit, &mut answer).await;
+        if answered.is_err() && !link.is_silent_since(asked) {
             // It lives, and has much to do: to ask again would only add to that.
-            answered = tokio::time::timeout(limit * 2, asked).await;
+            answered = tokio::time::timeout(limit * 2, answer).await;
         }
         match answered {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
             Ok(Err(status)) => Err(Failure::from(status)),
             Err(_) => {
-                self.suspect(link, reads);
+                self.suspect(link, asked);
                 Err(Failure::silence())
             }
         }
@@ -429,14 +435,24 @@ mod calls {
             .await
         }
 
-        /// Deletes a key: how many there were, and whether an earlier request that was not answered may have done it.
-        pub(crate) async fn delete(&self, request: DeleteRangeRequest) -> Result<(i64, bool), Failure> {
+        /// Deletes a key: whether it was there, and whether an earlier request that was not answered may have done it.
+        pub(crate) async fn delete(&self, request: DeleteRangeRequest) -> Result<(bool, bool), Failure> {
             let (answer, perhaps) = self
                 .ask(request, Repeat::Yes, async |channel, origin, request| {
                     KvClient::with_origin(channel, origin).delete_range(request).await
                 })
                 .await?;
-            Ok((answer.deleted, perhaps))
+            Ok((answer.deleted > 0, perhaps))
+        }
+
+        /// The same by a transaction that compares.
+        pub(crate) async fn delete_if(&self, request: TxnRequest) -> Result<(bool, bool), Failure> {
+            let (answer, perhaps) = self
+                .ask(request, Repeat::Yes, async |channel, origin, request| {
+                    KvClient::with_origin(channel, origin).txn(request).await
+                })
+                .await?;
+            Ok((answer.succeeded, perhaps))
         }
 
         pub(crate) async fn lease_grant(
