@@ -12,7 +12,7 @@ use crate::backend::EtcdBackend;
 use crate::carried::Carried;
 use crate::error::{Executed, Failure, Why, over};
 use crate::floor::Floor;
-use crate::keys::{Place, Span};
+use crate::keys::{Place, Span, tag};
 use crate::links::Repeat;
 use crate::ops::{absent, created_at, delete, nothing_in, put, queue, queued, range, read, revision};
 use crate::queue::{Verdict, judge};
@@ -105,7 +105,7 @@ impl EtcdBackend {
         let Some(revision) = self.created(&key).await? else { return Err(over()) };
         let token = self.floor(&claim.name).await?.token(revision)?;
         let grant = Grant::new(claim, token, Deadline::At(end));
-        Ok(Some(grant.with_handle(Handle::new(spot, revision).to_string())))
+        Ok(Some(grant.with_handle(Handle::new(spot, revision, claim.owner).to_string())))
     }
 
     /// Takes a lock on which nobody has a claim. `None` if others' claims on longer names, or our own, are there: the
@@ -113,8 +113,8 @@ impl EtcdBackend {
     async fn take_if_free(&self, claim: &Claim) -> Result<Option<Attempt>> {
         let span = self.layout.claims_on(&claim.name);
         let Asked { session, spot, key, answer } = self
-            .ask(claim, |key, value, lease| TxnRequest {
-                compare: vec![nothing_in(&span), absent(&self.layout.withdrawn(claim.owner))],
+            .ask(claim, |key, value, lease, withdrawn| TxnRequest {
+                compare: vec![nothing_in(&span), absent(withdrawn)],
                 success: vec![put(key, value, lease), self.read_floor(&claim.name)],
                 failure: vec![queue(&span, i64::MAX, PAGE)],
             })
@@ -140,8 +140,8 @@ impl EtcdBackend {
     pub(crate) async fn place(&self, claim: &Claim) -> Result<Placed> {
         let span = self.layout.claims_on(&claim.name);
         let Asked { session, spot, key, answer } = self
-            .ask(claim, |key, value, lease| TxnRequest {
-                compare: vec![absent(&self.layout.withdrawn(claim.owner))],
+            .ask(claim, |key, value, lease, withdrawn| TxnRequest {
+                compare: vec![absent(withdrawn)],
                 success: vec![
                     put(key, value, lease),
                     queue(&span, i64::MAX, page(claim.mode)),
@@ -177,16 +177,18 @@ impl EtcdBackend {
     async fn ask(
         &self,
         claim: &Claim,
-        request: impl Fn(&[u8], Vec<u8>, i64) -> TxnRequest,
+        request: impl Fn(&[u8], Vec<u8>, i64, &[u8]) -> TxnRequest,
     ) -> Result<Asked> {
         let value = Value { tollgate: 1, mode: claim.mode, details: claim.details.clone() };
         let value = serde_json::to_vec(&value)
             .map_err(|error| Error::invalid("these details cannot be written").caused_by(error))?;
+        let withdrawn = self.layout.withdrawn(claim.owner);
         loop {
             let (session, slot) = self.sessions.settle(claim);
             let lease = session.lease().await?;
             let key = self.layout.claim(&claim.name, lease, slot, claim.mode);
-            match self.send(claim.owner, lease, request(&key, value.clone(), lease)).await {
+            let request = request(&key, value.clone(), lease, &withdrawn);
+            match self.send(claim.owner, lease, withdrawn.clone(), request).await {
                 Ok(answer) => return Ok(Asked { session, spot: Spot { lease, slot }, key, answer }),
                 // The session ended before it was asked. Ask again in a new one.
                 Err(Failure { executed: Executed::No, why: Why::NoLease, .. }) => session.end(),
@@ -196,10 +198,15 @@ impl EtcdBackend {
     }
 
     /// Sends an acquire. It is answered also if whoever waits for it gives up.
-    async fn send(&self, owner: OwnerId, lease: i64, request: TxnRequest) -> Result<TxnResponse, Failure> {
+    async fn send(
+        &self,
+        owner: OwnerId,
+        lease: i64,
+        withdrawn: Vec<u8>,
+        request: TxnRequest,
+    ) -> Result<TxnResponse, Failure> {
         self.sessions.asking(owner, lease);
-        let (links, sessions, withdrawn) =
-            (self.links.clone(), self.sessions.clone(), self.layout.withdrawn(owner));
+        let (links, sessions) = (self.links.clone(), self.sessions.clone());
         Carried::new(async move {
             let answer = links.txn(request, Repeat::No).await;
             let known = !matches!(&answer, Err(failure) if failure.executed == Executed::Perhaps);
@@ -260,7 +267,7 @@ impl EtcdBackend {
         {
             self.sessions.abandon(claim.owner, end);
         }
-        let handle = Handle::new(placed.spot, placed.revision);
+        let handle = Handle::new(placed.spot, placed.revision, claim.owner);
         let age = claim.party.as_ref().and_then(|party| party.stamp().age);
         Grant::new(claim, placed.token, deadline).with_age(age).with_handle(handle.to_string())
     }
@@ -282,25 +289,38 @@ pub(crate) struct Handle {
     pub(crate) lease: i64,
     pub(crate) slot: u32,
     pub(crate) revision: i64,
+    /// Whose grant this is: a key does not tell.
+    owner: u64,
 }
 
 impl std::fmt::Display for Handle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:x}.{}.{}", self.lease, self.slot, self.revision)
+        let Self { lease, slot, revision, owner } = self;
+        write!(f, "{lease:x}.{slot}.{revision}.{owner:x}")
     }
 }
 
 impl Handle {
-    fn new(Spot { lease, slot }: Spot, revision: i64) -> Self {
-        Self { lease, slot, revision }
+    fn new(Spot { lease, slot }: Spot, revision: i64, owner: OwnerId) -> Self {
+        Self { lease, slot, revision, owner: tag(owner) }
+    }
+
+    /// Whether it was given to this owner.
+    pub(crate) fn is_of(self, owner: OwnerId) -> bool {
+        self.owner == tag(owner)
     }
 
     pub(crate) fn of(grant: &Grant) -> Result<Self> {
         let read = || {
             let (lease, rest) = grant.handle.as_deref()?.split_once('.')?;
-            let (slot, revision) = rest.split_once('.')?;
-            let lease = i64::from_str_radix(lease, 16).ok()?;
-            Some(Self { lease, slot: slot.parse().ok()?, revision: revision.parse().ok()? })
+            let (slot, rest) = rest.split_once('.')?;
+            let (revision, owner) = rest.split_once('.')?;
+            Some(Self {
+                lease: i64::from_str_radix(lease, 16).ok()?,
+                slot: slot.parse().ok()?,
+                revision: revision.parse().ok()?,
+                owner: u64::from_str_radix(owner, 16).ok()?,
+            })
         };
         read().ok_or_else(|| Error::invalid("this grant names no lease; it came from another engine"))
     }

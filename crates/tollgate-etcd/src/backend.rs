@@ -162,6 +162,9 @@ impl EtcdBackend {
             return Err(Error::unsupported("the ttl is the session's; take the lock again with another"));
         }
         let (handle, key) = self.key_of(grant)?;
+        if !handle.is_of(grant.owner) {
+            return Ok(Extension::Lost { cause: LossCause::Gone });
+        }
         if let Some(details) = details {
             let value = Value { tollgate: 1, mode: grant.mode, details: details.clone() };
             if !self.rewrite(&key, handle.revision, &value).await? {
@@ -188,6 +191,9 @@ impl EtcdBackend {
 
     async fn released(&self, grant: &Grant) -> Result<Release> {
         let (handle, key) = self.key_of(grant)?;
+        if !handle.is_of(grant.owner) {
+            return Ok(Release::AlreadyLost);
+        }
         let (deleted, again) = self.remove(grant.owner, &key, handle.revision).await?;
         if grant.standalone {
             let links = self.links.clone();

@@ -67,7 +67,7 @@ impl EtcdFence {
             )
             .on(&grant.name));
         }
-        let Handle { lease, slot, revision } = Handle::of(grant)?;
+        let Handle { lease, slot, revision, .. } = Handle::of(grant)?;
         let key = self.layout.claim(&grant.name, lease, slot, grant.mode);
         Ok(LockKey { key, create_revision: revision })
     }

@@ -13,12 +13,16 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use crate::error::Failure;
 use crate::keys::Span;
 use crate::links::Links;
+use crate::parked::Parked;
 use crate::wire::watch_client::WatchClient;
 use crate::wire::watch_create_request::FilterType;
 use crate::wire::watch_request::RequestUnion;
 use crate::wire::{
     Event, ResponseHeader, WatchCancelRequest, WatchCreateRequest, WatchRequest, WatchResponse,
 };
+
+/// How often a watch may tell of something that nobody wants to know before it is ended.
+const UNHEARD: u32 = 2;
 
 /// All watches of a client. A stream is opened with a runtime's first; when it breaks, every watch in it is told.
 #[derive(Clone)]
@@ -27,6 +31,8 @@ pub(crate) struct Hub(Arc<Inner>);
 struct Inner {
     links: Links,
     board: Mutex<Board>,
+    /// Locked before the board, never after it.
+    parked: Mutex<Parked>,
 }
 
 #[derive(Default)]
@@ -49,6 +55,8 @@ struct Stream {
 struct Listener {
     signals: UnboundedSender<Signal>,
     stream: Stream,
+    /// How often it told of something while nobody had it; none if somebody has it.
+    unheard: Option<u32>,
 }
 
 /// Tells all watches of a stream when that ends, also with the runtime it was on.
@@ -95,7 +103,7 @@ pub(crate) struct What {
 /// A watch. Dropping it cancels it.
 pub(crate) struct Watch {
     ids: Vec<i64>,
-    create: WatchCreateRequest,
+    pub(crate) create: WatchCreateRequest,
     sender: UnboundedSender<Signal>,
     hub: Hub,
     signals: UnboundedReceiver<Signal>,
@@ -117,6 +125,19 @@ impl Watch {
         }
     }
 
+    /// The revision of what happened next, if that was after `known`; none if it broke.
+    pub(crate) async fn event_after(&mut self, known: i64) -> Option<i64> {
+        loop {
+            let Signal::Events(events) = self.event().await else { return None };
+            let kvs = events.iter().filter_map(|event| event.kv.as_ref());
+            if let Some(latest) = kvs.map(|found| found.mod_revision).max()
+                && latest > known
+            {
+                return Some(latest);
+            }
+        }
+    }
+
     /// Makes it once more, for those who are in a hurry.
     ///
     /// A watch that is made in the moment of a write is put aside by etcd, and told of nothing until a loop comes round that
@@ -130,18 +151,45 @@ impl Drop for Watch {
     fn drop(&mut self) {
         let mut board = self.hub.board();
         for id in &self.ids {
-            if let Some(Listener { stream, .. }) = board.watches.remove(id) {
-                let cancel = RequestUnion::CancelRequest(WatchCancelRequest { watch_id: *id });
-                // If the stream is gone, so is the watch.
-                let _ = stream.requests.send(WatchRequest { request_union: Some(cancel) });
-            }
+            board.cancel(*id);
         }
+    }
+}
+
+impl Board {
+    /// Ends a watch, and answers whom it told.
+    fn cancel(&mut self, id: i64) -> Option<UnboundedSender<Signal>> {
+        let Listener { stream, signals, .. } = self.watches.remove(&id)?;
+        let cancel = RequestUnion::CancelRequest(WatchCancelRequest { watch_id: id });
+        // If the stream is gone, so is the watch.
+        let _ = stream.requests.send(WatchRequest { request_union: Some(cancel) });
+        Some(signals)
     }
 }
 
 impl Hub {
     pub(crate) fn new(links: Links) -> Self {
-        Self(Arc::new(Inner { links, board: Mutex::default() }))
+        Self(Arc::new(Inner { links, board: Mutex::default(), parked: Mutex::default() }))
+    }
+
+    /// Keeps a watch for the next one who wants the same.
+    pub(crate) fn park(&self, mut watch: Watch) {
+        let mut board = self.board();
+        for id in watch.ids.drain(1..) {
+            board.cancel(id);
+        }
+        let Some(listener) = board.watches.get_mut(&watch.ids[0]) else { return drop(board) };
+        listener.unheard = Some(0);
+        drop(board);
+        let replaced = self.parked().put(watch);
+        drop(replaced);
+    }
+
+    /// A watch that was kept and tells of the same, from before now on.
+    pub(crate) fn parked_for(&self, what: &What) -> Option<Watch> {
+        let watch = self.parked().take(&what.span.key)?;
+        self.board().watches.get_mut(&watch.ids[0])?.unheard = None;
+        Some(watch)
     }
 
     /// Starts to watch.
@@ -179,7 +227,7 @@ impl Hub {
         let create = WatchCreateRequest { watch_id: id, ..create.clone() };
         // If the stream has just ended, everybody is told.
         let _ = stream.requests.send(WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) });
-        board.watches.insert(id, Listener { signals: sender.clone(), stream });
+        board.watches.insert(id, Listener { signals: sender.clone(), stream, unheard: None });
         id
     }
 
@@ -217,7 +265,7 @@ impl Hub {
             return;
         }
         // Who has dropped a watch is not told any more.
-        let Some(watch) = board.watches.get(&answer.watch_id) else { return };
+        let Some(watch) = board.watches.get_mut(&answer.watch_id) else { return };
         if answer.created {
             let header =
                 answer.header.unwrap_or(ResponseHeader { revision: i64::MAX, ..ResponseHeader::default() });
@@ -226,6 +274,11 @@ impl Hub {
         }
         if !answer.events.is_empty() {
             let _ = watch.signals.send(Signal::Events(answer.events));
+            watch.unheard = watch.unheard.map(|unheard| unheard + 1);
+            if watch.unheard.is_some_and(|unheard| unheard > UNHEARD) {
+                let signals = board.cancel(answer.watch_id);
+                let _ = signals.map(|signals| signals.send(Signal::Broken));
+            }
         }
     }
 
@@ -240,11 +293,16 @@ impl Hub {
 
     /// Ends all streams.
     pub(crate) fn close(&self) {
+        drop(std::mem::take(&mut *self.parked()));
         let mut board = self.board();
         board.streams.clear();
         for (_, watch) in board.watches.drain() {
             let _ = watch.signals.send(Signal::Broken);
         }
+    }
+
+    fn parked(&self) -> MutexGuard<'_, Parked> {
+        self.0.parked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn board(&self) -> MutexGuard<'_, Board> {

@@ -15,9 +15,6 @@ use tollgate_core::{LockName, Mode, OwnerId};
 
 use crate::wire::KeyValue;
 
-/// Digits of an owner's hash.
-const HASH: usize = 32;
-
 /// Where the keys of locks are.
 #[derive(Debug, Clone)]
 pub(crate) struct Layout {
@@ -49,7 +46,7 @@ impl Layout {
 
     /// The key that says that a claim was withdrawn.
     pub(crate) fn withdrawn(&self, owner: OwnerId) -> Vec<u8> {
-        format!("{}\0withdrawn/{}", self.prefix, hash(owner)).into_bytes()
+        format!("{}\0withdrawn/{:032x}", self.prefix, hash(owner)).into_bytes()
     }
 
     /// The key that has what is added to a lock's revisions.
@@ -111,10 +108,15 @@ fn after_all(start: &[u8]) -> Vec<u8> {
 }
 
 /// What of an owner id may be seen.
-fn hash(owner: OwnerId) -> String {
+fn hash(owner: OwnerId) -> u128 {
     let digest =
         Sha256::new().chain_update(b"tollgate-etcd").chain_update(owner.to_bits().to_be_bytes()).finalize();
-    digest[..HASH / 2].iter().map(|byte| format!("{byte:02x}")).collect()
+    digest[..16].iter().fold(0, |number, byte| number << 8 | u128::from(*byte))
+}
+
+/// What tells owners apart, and does not make anybody one.
+pub(crate) fn tag(owner: OwnerId) -> u64 {
+    (hash(owner) >> 64) as u64
 }
 
 /// The mode of a claim, by what follows the name in its key. Others' are exclusive.

@@ -12,7 +12,7 @@ use crate::keys::Span;
 use crate::ops::queued;
 use crate::queue::{Turn, Verdict};
 use crate::session::Session;
-use crate::wire::{Event, RangeRequest, RangeResponse};
+use crate::wire::{RangeRequest, RangeResponse};
 
 /// How often a waiter looks again though it was told of nothing.
 const AT_LEAST_EVERY: Duration = Duration::from_secs(15);
@@ -59,6 +59,9 @@ impl EtcdBackend {
             // Also whether our own key, and with it the lease, is still there.
             placed.view = patiently(&session, || self.look(claim, &placed, as_of)).await?;
         }
+        if let Some((Turn::Left(_), watch)) = watched {
+            self.hub.park(watch);
+        }
         if waited && matches!(claim.mode, Mode::Permit { .. }) {
             self.tell_those_behind(claim, &placed).await?;
         }
@@ -75,11 +78,20 @@ impl EtcdBackend {
         turn: Turn,
         watched: &mut Option<(Turn, Watch)>,
     ) -> AsOf {
+        let known = placed.view.known;
         if watched.as_ref().is_none_or(|(same, _)| *same != turn) {
-            let (_, watch) = watched.insert((turn.clone(), self.hub.watch(self.what(name, &turn))));
+            let what = self.what(name, &turn);
+            *watched = match &turn {
+                Turn::Left(_) => self.hub.parked_for(&what).map(|watch| (turn.clone(), watch)),
+                Turn::Moved(_) | Turn::AnyLeft => None,
+            };
+            if watched.is_some() {
+                return told(known, watched).await;
+            }
+            let (_, watch) = watched.insert((turn.clone(), self.hub.watch(what)));
             match watch.signal().await {
                 // What happened between our look and then, the watch does not tell.
-                Signal::Created(since) if since.revision > placed.view.known => {
+                Signal::Created(since) if since.revision > known => {
                     let Ok(still) = self.is_still_there(&turn, placed.revision, since).await else {
                         return AsOf::Now;
                     };
@@ -91,15 +103,11 @@ impl EtcdBackend {
                     }
                 }
                 Signal::Created(_) => watch.double(),
-                Signal::Events(events) => return after(&events),
-                Signal::Broken => return broken(watched).await,
+                // It broke, or something happened at once.
+                Signal::Events(_) | Signal::Broken => return broken(watched).await,
             }
         }
-        let Some((_, watch)) = watched else { return AsOf::Now };
-        match watch.event().await {
-            Signal::Events(events) => after(&events),
-            Signal::Created(_) | Signal::Broken => broken(watched).await,
-        }
+        told(known, watched).await
     }
 
     /// Looks at the queue again, from our own key on. Fails if that is gone.
@@ -167,10 +175,13 @@ impl EtcdBackend {
     }
 }
 
-/// After these events.
-fn after(events: &[Event]) -> AsOf {
-    let latest = events.iter().filter_map(|event| event.kv.as_ref()).map(|found| found.mod_revision).max();
-    latest.map_or(AsOf::Now, AsOf::Revision)
+/// Waits for what the watch tells of something after `known`.
+async fn told(known: i64, watched: &mut Option<(Turn, Watch)>) -> AsOf {
+    let Some((_, watch)) = watched else { return AsOf::Now };
+    match watch.event_after(known).await {
+        Some(revision) => AsOf::Revision(revision),
+        None => broken(watched).await,
+    }
 }
 
 /// A watch broke: after a pause everything is to be looked at, and another one made.

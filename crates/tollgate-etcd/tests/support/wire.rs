@@ -44,7 +44,11 @@ fn deletes(message: &[u8]) -> bool {
 /// Whether a key is of one claim, and nothing follows it.
 fn ends_like_a_claim(key: &[u8]) -> bool {
     let Some(at) = key.iter().rposition(|byte| *byte == b'~') else { return false };
-    matches!(&key[at + 1..], [b'x' | b's'] | [b'p', b'0'..=b'9', ..])
+    match &key[at + 1..] {
+        [b'x' | b's'] => true,
+        [b'p', limit @ ..] => !limit.is_empty() && limit.iter().all(u8::is_ascii_digit),
+        _ => false,
+    }
 }
 
 /// The tag of a comparison's field 64, the end of a range.
