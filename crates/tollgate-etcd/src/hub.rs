@@ -211,7 +211,7 @@ impl Hub {
         let mut board = self.board();
         board.last_id += 1;
         let id = board.last_id;
-        let runtime = Handle::current();
+        let (runtime, mut opened) = (Handle::current(), None);
         let stream = match board.streams.get(&runtime.id()) {
             Some(stream) => stream.clone(),
             None => {
@@ -219,8 +219,7 @@ impl Hub {
                 board.last_stream += 1;
                 let stream = Stream { number: board.last_stream, requests };
                 board.streams.insert(runtime.id(), stream.clone());
-                let ends = Ends { hub: self.clone(), number: stream.number };
-                runtime.spawn(async move { ends.hub.serve(receiver).await });
+                opened = Some((stream.number, receiver));
                 stream
             }
         };
@@ -228,6 +227,12 @@ impl Hub {
         // If the stream has just ended, everybody is told.
         let _ = stream.requests.send(WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) });
         board.watches.insert(id, Listener { signals: sender.clone(), stream, unheard: None });
+        drop(board);
+        if let Some((number, receiver)) = opened {
+            // A runtime that is ending drops it at once.
+            let ends = Ends { hub: self.clone(), number };
+            runtime.spawn(async move { ends.hub.serve(receiver).await });
+        }
         id
     }
 

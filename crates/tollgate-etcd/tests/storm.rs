@@ -95,7 +95,7 @@ fn kill_leaders(engine: &Engine, ledger: &Ledger, stop: &AtomicBool) -> (usize, 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn leaders_that_die_cost_elections_and_no_overlap() {
-    let engine = engines::private(&Config::etcd().nodes(3)).unwrap();
+    let engine = Arc::new(engines::private(&Config::etcd().nodes(3)).unwrap());
     let ledger = Arc::new(Ledger::new(scale(2_000, 1_000_000)));
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
@@ -103,7 +103,7 @@ async fn leaders_that_die_cost_elections_and_no_overlap() {
     }
     let stop = Arc::new(AtomicBool::new(false));
     let killer = std::thread::spawn({
-        let (ledger, stop) = (ledger.clone(), stop.clone());
+        let (engine, ledger, stop) = (engine.clone(), ledger.clone(), stop.clone());
         move || kill_leaders(&engine, &ledger, &stop)
     });
     let since = Instant::now();
