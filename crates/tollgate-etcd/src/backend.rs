@@ -109,7 +109,11 @@ impl EtcdBackend {
     /// The same for a claim that is in our books.
     async fn remove_own(&self, owner: OwnerId, key: &[u8]) -> Result<(bool, bool)> {
         let (deleted, again) = self.links.delete(delete(key)).await?;
-        if again { self.sessions.forget(owner) } else { self.sessions.forget_clean(owner) }
+        if again {
+            self.sessions.forget(owner)
+        } else {
+            self.sessions.forget_clean(owner)
+        }
         Ok((deleted, again))
     }
 

@@ -225,7 +225,8 @@ impl Hub {
         };
         let create = WatchCreateRequest { watch_id: id, ..create.clone() };
         // If the stream has just ended, everybody is told.
-        let _ = stream.requests.send(WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) });
+        let _ =
+            stream.requests.send(WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) });
         board.watches.insert(id, Listener { signals: sender.clone(), stream, unheard: None });
         drop(board);
         if let Some((number, receiver)) = opened {

@@ -184,7 +184,9 @@ mod tests {
 
     #[test]
     fn other_clients_claims_are_exclusive() {
-        for other in ["694d7f", "694d-s12", "694d-0~p0", "694d-0~", "694d-0~x1", "694d-a~s", "", "-", "694d-é~s"] {
+        for other in
+            ["694d7f", "694d-s12", "694d-0~p0", "694d-0~", "694d-0~x1", "694d-a~s", "", "-", "694d-é~s"]
+        {
             assert_eq!(mode_of(other.as_bytes()), Mode::Exclusive, "{other}");
             assert!(!is_ours(other.as_bytes()), "{other}");
         }

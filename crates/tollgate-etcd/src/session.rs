@@ -111,7 +111,8 @@ impl Drop for Seat {
 impl Session {
     /// Opens a session and keeps it alive, on the keeper: whoever waits for it may give up at any time.
     pub(crate) fn open(means: &Means, ttl: Duration) -> Arc<Self> {
-        let users = Mutex::new(Users { count: 0, slots: Slots::default(), idle: means.clock.now(), closed: false });
+        let users =
+            Mutex::new(Users { count: 0, slots: Slots::default(), idle: means.clock.now(), closed: false });
         let (state, answered) = (watch::Sender::new(State::Opening), watch::Sender::new(Moment::ZERO));
         let life = Arc::new(Life { means: means.clone(), ttl, state, answered, hurry: Notify::new(), users });
         let supervisor = means.links.keeper().spawn(life.clone().supervise()).abort_handle();

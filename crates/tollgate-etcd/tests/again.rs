@@ -48,7 +48,8 @@ async fn a_release_that_was_not_answered_and_comes_late_leaves_the_next_one_alon
     let proxy = Proxy::start(engine.address(), support::wire::http2());
     let backend = backend(&format!("etcd://{},{}/", proxy.address(), engine.address())).await.unwrap();
     let first = taken(&backend, "late").await;
-    let held = proxy.on(Which::matching(|frame| support::wire::asks_for(Operation::Release, frame)), Deed::Hold);
+    let held =
+        proxy.on(Which::matching(|frame| support::wire::asks_for(Operation::Release, frame)), Deed::Hold);
     // It finds another way.
     assert_eq!(soon("it is released", backend.release(&first)).await.unwrap(), Release::Released);
     soon("the first request is caught", held.caught()).await;
