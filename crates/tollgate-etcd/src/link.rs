@@ -1,8 +1,8 @@
 //! One open connection to one member. It does not reconnect: what was learnt on it holds as long as it lives.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -31,6 +31,15 @@ const CONNECTION_WINDOW: u32 = 4 << 20;
 /// An open connection. Clones are the same one; it is closed when the last is dropped.
 #[derive(Clone)]
 pub(crate) struct Link(Arc<Open>);
+
+/// A connection that is open only as long as others need it.
+pub(crate) struct WeakLink(Weak<Open>);
+
+impl WeakLink {
+    pub(crate) fn upgrade(&self) -> Option<Link> {
+        self.0.upgrade().map(Link)
+    }
+}
 
 struct Open {
     sender: SendRequest<Bytes>,
@@ -141,6 +150,10 @@ impl Link {
     /// Closes it for everybody.
     pub(crate) fn close(&self) {
         self.0.tap.close();
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakLink {
+        WeakLink(Arc::downgrade(&self.0))
     }
 
     /// Whether they are the same connection.

@@ -18,7 +18,7 @@ use tonic::{Request, Response, Status};
 use crate::channel::Channel;
 use crate::config::{EtcdConfig, Host, Login};
 use crate::error::{Executed, Failure, Why};
-use crate::link::Link;
+use crate::link::{Link, WeakLink};
 use crate::tls;
 use crate::wire::auth_client::AuthClient;
 use crate::wire::maintenance_client::MaintenanceClient;
@@ -61,6 +61,8 @@ struct Current {
     token: Option<MetadataValue<Ascii>>,
     /// When each endpoint last failed us: those that did long ago, or never, are tried first.
     failed: Vec<Option<Instant>>,
+    /// Those that only serve what was under way when they were left.
+    left: Vec<WeakLink>,
     closed: bool,
 }
 
@@ -280,9 +282,12 @@ impl Links {
     /// Has later calls go to another member if there is one. What is under way on `link` goes on.
     pub(crate) fn leave(&self, link: &Link) {
         self.note_failure(link.endpoint());
-        for seat in self.current().seats.values_mut() {
+        let mut current = self.current();
+        for seat in current.seats.values_mut() {
             seat.link.take_if(|seated| seated.is(link));
         }
+        current.left.retain(|left| left.upgrade().is_some());
+        current.left.push(link.downgrade());
     }
 
     /// Closes `link` if nothing has come over it since something was asked, and what other runtimes have to the same member if
@@ -292,7 +297,9 @@ impl Links {
         if link.is_silent_since(asked) {
             self.note_failure(link.endpoint());
             link.close();
-            for other in self.current().seats.values().filter_map(|seat| seat.link.as_ref()) {
+            let current = self.current();
+            let seated = current.seats.values().filter_map(|seat| seat.link.clone());
+            for other in seated.chain(current.left.iter().filter_map(WeakLink::upgrade)) {
                 if other.endpoint() == link.endpoint() && other.is_silent_since(asked) {
                     other.close();
                 }
@@ -328,7 +335,12 @@ impl Links {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
             Ok(Err(status)) => Err(Failure::from(status)),
             Err(_) => {
-                self.suspect(link, asked);
+                if limit < TO_ANSWER && link.is_silent_since(asked) {
+                    // Others have more patience, and may still be answered over it.
+                    self.leave(link);
+                } else {
+                    self.suspect(link, asked);
+                }
                 Err(Failure::silence())
             }
         }
