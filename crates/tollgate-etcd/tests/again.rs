@@ -3,7 +3,9 @@
 
 mod support;
 
-use support::{backend, claim, ctl, locks, secs, soon, url};
+use std::sync::Arc;
+
+use support::{backend, claim, ctl, locks, secs, soon, until, url};
 use tollgate_core::{Attempt, Backend, Grant, Release};
 use tollgate_etcd::EtcdBackend;
 use tollgate_testkit::engines::{self, Config};
@@ -95,4 +97,37 @@ async fn what_an_acquire_left_that_was_executed_again_is_its_clients_next_place(
     let last = taken(&theirs, "twice").await;
     assert!(last.token > next.token);
     assert_eq!(theirs.release(&last).await.unwrap(), Release::Released);
+}
+
+#[tokio::test]
+async fn a_waiter_is_not_misled_by_a_later_claim_with_the_key_it_waits_for() {
+    let engine = engines::private(&Config::etcd()).unwrap();
+    let proxy = Proxy::start(engine.address(), support::wire::http2());
+    let ahead = Arc::new(backend(&url(&engine)).await.unwrap());
+    let behind = backend(&format!("etcd://{}/", proxy.address())).await.unwrap();
+    let first = taken(&ahead, "turn").await;
+    let (lease, slot) = spot(&first);
+    let key = format!("/locks/turn/{lease}-{slot}~x").into_bytes();
+    let held =
+        proxy.on(Which::matching(move |frame| frame.windows(key.len()).any(|part| part == key)), Deed::Hold);
+    let waiting = tokio::spawn(async move { (behind.acquire(&claim("turn")).await, behind) });
+    // Its watch is made only after the one before it has gone, and come again behind it.
+    soon("the watch is caught", held.caught()).await;
+    assert_eq!(ahead.release(&first).await.unwrap(), Release::Released);
+    let again = tokio::spawn({
+        let ahead = ahead.clone();
+        async move { ahead.acquire(&claim("turn")).await }
+    });
+    until("it has come again", async || {
+        ahead.inspect(&first.name).await.unwrap().is_some_and(|state| state.waiters.len() == 1)
+    })
+    .await;
+    held.let_go();
+    let (grant, behind) = tokio::time::timeout(secs(8), waiting).await.expect("nobody is before it").unwrap();
+    let grant = grant.unwrap();
+    assert_eq!(behind.release(&grant).await.unwrap(), Release::Released);
+    let again = soon("the other is in again", again).await.unwrap().unwrap();
+    assert_eq!(spot(&again), spot(&first), "it has the same key");
+    assert!(again.token > grant.token && grant.token > first.token);
+    assert_eq!(ahead.release(&again).await.unwrap(), Release::Released);
 }
