@@ -21,7 +21,7 @@ use crate::wire::{
     Event, ResponseHeader, WatchCancelRequest, WatchCreateRequest, WatchRequest, WatchResponse,
 };
 
-/// How often a watch may tell of something that nobody wants to know before it is ended.
+/// How often a kept watch may tell of something that nobody wants to know; with the next time it is ended.
 const UNHEARD: u32 = 2;
 
 /// All watches of a client. A stream is opened with a runtime's first; when it breaks, every watch in it is told.
