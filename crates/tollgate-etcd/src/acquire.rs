@@ -1,7 +1,6 @@
-//! Taking a lock: a key in the queue, in one step with a look at those before it, and the wait for its turn.
+//! Taking a lock: a key in the queue, in one step with a look at those before it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tollgate_core::{
@@ -13,12 +12,12 @@ use crate::backend::EtcdBackend;
 use crate::carried::Carried;
 use crate::error::{Executed, Failure, Why, over};
 use crate::floor::Floor;
-use crate::hub::{Signal, Since, Watch, What};
-use crate::keys::{Place, Span};
+use crate::keys::{Place, Span, tag};
 use crate::links::Repeat;
 use crate::ops::{absent, created_at, delete, nothing_in, put, queue, queued, range, read, revision};
-use crate::queue::{Turn, Verdict, judge};
+use crate::queue::{Verdict, judge};
 use crate::session::Session;
+use crate::sessions::Spot;
 use crate::wire::request_op::Request as Op;
 use crate::wire::{PutRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest, TxnResponse};
 
@@ -26,10 +25,6 @@ use crate::wire::{PutRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest
 const TWO: i64 = 2;
 /// The others look further back.
 const PAGE: i64 = 64;
-/// How often a waiter looks again though it was told of nothing.
-const AT_LEAST_EVERY: Duration = Duration::from_secs(15);
-/// Before a watch that broke is made again.
-const PAUSE: Duration = Duration::from_millis(20);
 
 /// A claim's value, for people who look. Its mode is in its key.
 #[derive(Debug, Serialize, Deserialize)]
@@ -42,28 +37,25 @@ pub(crate) struct Value {
 }
 
 /// A claim that has its place in the queue.
-struct Placed {
-    session: Arc<Session>,
-    lease: i64,
-    key: Vec<u8>,
-    revision: i64,
+pub(crate) struct Placed {
+    pub(crate) session: Arc<Session>,
+    spot: Spot,
+    pub(crate) key: Vec<u8>,
+    pub(crate) revision: i64,
     token: Token,
-    view: View,
+    pub(crate) view: View,
 }
 
-/// Whether what is waited for has happened before the watch was in place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Still {
-    /// It has not, and nothing was written at all since the watch was made: etcd has it in place.
-    ThereAndNothingChanged,
-    /// It has not.
-    There,
-    /// It may have.
-    LookAgain,
+/// What etcd answered to an acquire, and in which session it was asked.
+struct Asked {
+    session: Arc<Session>,
+    spot: Spot,
+    key: Vec<u8>,
+    answer: TxnResponse,
 }
 
 /// What was seen of the queue before a claim.
-struct View {
+pub(crate) struct View {
     /// The nearest first.
     ahead: Vec<Place>,
     /// Whether there are no more.
@@ -71,12 +63,12 @@ struct View {
     /// The revision of the last key that was seen.
     last: i64,
     /// The revision of the look.
-    known: i64,
+    pub(crate) known: i64,
 }
 
 impl View {
     /// What a look at `span` says of those before the claim that was created at `own`.
-    fn of(span: &Span, own: i64, found: &RangeResponse, known: i64) -> Self {
+    pub(crate) fn of(span: &Span, own: i64, found: &RangeResponse, known: i64) -> Self {
         let before = found.kvs.iter().filter(|found| found.create_revision < own);
         let ahead = before.filter_map(|found| Place::read(span, found)).collect();
         let last = found.kvs.last().map_or(0, |found| found.create_revision);
@@ -100,101 +92,29 @@ impl EtcdBackend {
             Verdict::In => Ok(Attempt::Granted(self.granted(claim, &placed))),
             _ => {
                 let ahead = placed.view.all.then_some(placed.view.ahead.len());
-                self.links.delete(delete(&placed.key)).await?;
-                self.sessions.forget(claim.owner);
+                self.remove(claim.owner, &placed.key, placed.revision).await?;
                 Ok(Attempt::Busy(Contention { ahead, retry_after: None }))
             }
         }
     }
 
-    /// Waits until the lock is ours.
-    pub(crate) async fn wait(&self, claim: &Claim) -> Result<Grant> {
-        if let Some(grant) = self.again(claim).await? {
-            return Ok(grant);
-        }
-        let mut placed = self.place(claim).await?;
-        let session = placed.session.clone();
-        let mut waited = false;
-        let mut watched: Option<(Turn, Watch)> = None;
-        loop {
-            let turn = match self.verdict(claim, &mut placed).await? {
-                Verdict::After(turn) => turn,
-                _ => break,
-            };
-            waited = true;
-            let known = placed.view.known;
-            let mut watch = match watched.take() {
-                Some((same, watch)) if same == turn => watch,
-                _ => {
-                    let mut watch = self.hub.watch(self.what(&claim.name, &turn));
-                    let signal = tokio::select! {
-                        signal = watch.signal() => signal,
-                        () = session.ended() => return Err(over()),
-                    };
-                    match signal {
-                        // What happened between our look and then, the watch does not tell.
-                        Signal::Created(since) if since.revision > known => {
-                            let still = patiently(&session, || self.is_still_there(&turn, since)).await?;
-                            if still != Still::ThereAndNothingChanged {
-                                watch.double();
-                            }
-                            if still == Still::LookAgain {
-                                placed.view = patiently(&session, || self.look(claim, &placed)).await?;
-                                watched = Some((turn, watch));
-                                continue;
-                            }
-                        }
-                        Signal::Created(_) => watch.double(),
-                        Signal::Events(_) => {
-                            placed.view = patiently(&session, || self.look(claim, &placed)).await?;
-                            continue;
-                        }
-                        Signal::Broken => {
-                            tokio::time::sleep(PAUSE).await;
-                            placed.view = patiently(&session, || self.look(claim, &placed)).await?;
-                            continue;
-                        }
-                    }
-                    watch
-                }
-            };
-            tokio::select! {
-                signal = watch.event() => if matches!(signal, Signal::Broken) {
-                    tokio::time::sleep(PAUSE).await;
-                } else {
-                    watched = Some((turn, watch));
-                },
-                () = session.ended() => return Err(over()),
-                // Some versions lose events when they compact.
-                () = tokio::time::sleep(AT_LEAST_EVERY) => watched = Some((turn, watch)),
-            }
-            // Also whether our own key, and with it the lease, is still there.
-            placed.view = patiently(&session, || self.look(claim, &placed)).await?;
-        }
-        if waited && matches!(claim.mode, Mode::Permit { .. }) {
-            self.tell_those_behind(claim, &placed).await?;
-        }
-        let grant = self.granted(claim, &placed);
-        Ok(if waited { grant.after_waiting() } else { grant })
-    }
-
     /// The grant that a claim with a lease of its own has already.
-    async fn again(&self, claim: &Claim) -> Result<Option<Grant>> {
-        let Some((lease, end)) = self.sessions.own_lease(claim.owner) else { return Ok(None) };
-        let key = self.layout.claim(&claim.name, lease, claim.mode, claim.owner);
+    pub(crate) async fn again(&self, claim: &Claim) -> Result<Option<Grant>> {
+        let Some((spot, end)) = self.sessions.own_lease(claim.owner) else { return Ok(None) };
+        let key = self.layout.claim(&claim.name, spot.lease, spot.slot, claim.mode);
         let Some(revision) = self.created(&key).await? else { return Err(over()) };
         let token = self.floor(&claim.name).await?.token(revision)?;
         let grant = Grant::new(claim, token, Deadline::At(end));
-        Ok(Some(grant.with_handle(Handle { lease, revision }.to_string())))
+        Ok(Some(grant.with_handle(Handle::new(spot, revision, claim.owner).to_string())))
     }
 
     /// Takes a lock on which nobody has a claim. `None` if others' claims on longer names, or our own, are there: the
     /// queue has to be read then.
     async fn take_if_free(&self, claim: &Claim) -> Result<Option<Attempt>> {
         let span = self.layout.claims_on(&claim.name);
-        let (session, lease, key, answer) = self
-            .ask(claim, |key, value, lease| TxnRequest {
-                compare: vec![nothing_in(&span), absent(&self.layout.withdrawn(claim.owner))],
+        let Asked { session, spot, key, answer } = self
+            .ask(claim, |key, value, lease, withdrawn| TxnRequest {
+                compare: vec![nothing_in(&span), absent(withdrawn)],
                 success: vec![put(key, value, lease), self.read_floor(&claim.name)],
                 failure: vec![queue(&span, i64::MAX, PAGE)],
             })
@@ -203,7 +123,7 @@ impl EtcdBackend {
         if answer.succeeded {
             let token = self.token_of(claim, range(&answer, 1)?, known)?;
             let view = View { ahead: Vec::new(), all: true, last: known, known };
-            let placed = Placed { session, lease, key, revision: known, token, view };
+            let placed = Placed { session, spot, key, revision: known, token, view };
             return Ok(Some(Attempt::Granted(self.granted(claim, &placed))));
         }
         let found = range(&answer, 0)?;
@@ -212,16 +132,16 @@ impl EtcdBackend {
             return Ok(None);
         }
         note_age(claim, known);
-        self.sessions.forget(claim.owner);
+        self.sessions.forget_clean(claim.owner);
         Ok(Some(Attempt::Busy(Contention { ahead: all.then_some(ahead.len()), retry_after: None })))
     }
 
     /// Puts the claim into the queue and looks at those before it, in one step. The same claim again keeps its place.
-    async fn place(&self, claim: &Claim) -> Result<Placed> {
+    pub(crate) async fn place(&self, claim: &Claim) -> Result<Placed> {
         let span = self.layout.claims_on(&claim.name);
-        let (session, lease, key, answer) = self
-            .ask(claim, |key, value, lease| TxnRequest {
-                compare: vec![absent(&self.layout.withdrawn(claim.owner))],
+        let Asked { session, spot, key, answer } = self
+            .ask(claim, |key, value, lease, withdrawn| TxnRequest {
+                compare: vec![absent(withdrawn)],
                 success: vec![
                     put(key, value, lease),
                     queue(&span, i64::MAX, page(claim.mode)),
@@ -238,13 +158,13 @@ impl EtcdBackend {
         if found.kvs.first().is_some_and(|first| first.key == key) {
             let own = found.kvs[0].create_revision;
             let (view, token) = (View::of(&span, own, found, known), self.token_of(claim, floor, own)?);
-            return Ok(Placed { session, lease, key, revision: own, token, view });
+            return Ok(Placed { session, spot, key, revision: own, token, view });
         }
         // It was there before, and others have come since.
         let own = self.created(&key).await?.ok_or_else(over)?;
         let (token, view) =
             (self.token_of(claim, floor, own)?, View { ahead: Vec::new(), all: false, last: own, known });
-        Ok(Placed { session, lease, key, revision: own, token, view })
+        Ok(Placed { session, spot, key, revision: own, token, view })
     }
 
     /// The revision that created a key that is there.
@@ -257,17 +177,19 @@ impl EtcdBackend {
     async fn ask(
         &self,
         claim: &Claim,
-        request: impl Fn(&[u8], Vec<u8>, i64) -> TxnRequest,
-    ) -> Result<(Arc<Session>, i64, Vec<u8>, TxnResponse)> {
+        request: impl Fn(&[u8], Vec<u8>, i64, &[u8]) -> TxnRequest,
+    ) -> Result<Asked> {
         let value = Value { tollgate: 1, mode: claim.mode, details: claim.details.clone() };
         let value = serde_json::to_vec(&value)
             .map_err(|error| Error::invalid("these details cannot be written").caused_by(error))?;
+        let withdrawn = self.layout.withdrawn(claim.owner);
         loop {
-            let session = self.sessions.settle(claim);
+            let (session, slot) = self.sessions.settle(claim);
             let lease = session.lease().await?;
-            let key = self.layout.claim(&claim.name, lease, claim.mode, claim.owner);
-            match self.send(claim.owner, lease, request(&key, value.clone(), lease)).await {
-                Ok(answer) => return Ok((session, lease, key, answer)),
+            let key = self.layout.claim(&claim.name, lease, slot, claim.mode);
+            let request = request(&key, value.clone(), lease, &withdrawn);
+            match self.send(claim.owner, lease, withdrawn.clone(), request).await {
+                Ok(answer) => return Ok(Asked { session, spot: Spot { lease, slot }, key, answer }),
                 // The session ended before it was asked. Ask again in a new one.
                 Err(Failure { executed: Executed::No, why: Why::NoLease, .. }) => session.end(),
                 Err(failure) => return Err(failure.into()),
@@ -276,10 +198,15 @@ impl EtcdBackend {
     }
 
     /// Sends an acquire. It is answered also if whoever waits for it gives up.
-    async fn send(&self, owner: OwnerId, lease: i64, request: TxnRequest) -> Result<TxnResponse, Failure> {
+    async fn send(
+        &self,
+        owner: OwnerId,
+        lease: i64,
+        withdrawn: Vec<u8>,
+        request: TxnRequest,
+    ) -> Result<TxnResponse, Failure> {
         self.sessions.asking(owner, lease);
-        let (links, sessions, withdrawn) =
-            (self.links.clone(), self.sessions.clone(), self.layout.withdrawn(owner));
+        let (links, sessions) = (self.links.clone(), self.sessions.clone());
         Carried::new(async move {
             let answer = links.txn(request, Repeat::No).await;
             let known = !matches!(&answer, Err(failure) if failure.executed == Executed::Perhaps);
@@ -293,7 +220,7 @@ impl EtcdBackend {
     }
 
     /// Judges the claim, and reads as much more of the queue as that takes.
-    async fn verdict(&self, claim: &Claim, placed: &mut Placed) -> Result<Verdict> {
+    pub(crate) async fn verdict(&self, claim: &Claim, placed: &mut Placed) -> Result<Verdict> {
         let span = self.layout.claims_on(&claim.name);
         loop {
             let verdict = judge(claim.mode, &placed.view.ahead, placed.view.all);
@@ -309,57 +236,8 @@ impl EtcdBackend {
         }
     }
 
-    /// Looks at the queue again, from our own key on. Fails if that is gone.
-    async fn look(&self, claim: &Claim, placed: &Placed) -> Result<View> {
-        let span = self.layout.claims_on(&claim.name);
-        let answer = self.links.range(queued(&span, placed.revision, page(claim.mode))).await?;
-        let known = answer.header.map_or(0, |header| header.revision);
-        let own = answer
-            .kvs
-            .first()
-            .is_some_and(|found| found.key == placed.key && found.create_revision == placed.revision);
-        if !own {
-            return Err(over());
-        }
-        Ok(View::of(&span, placed.revision, &answer, known))
-    }
-
-    /// What to watch while waiting for `turn`.
-    fn what(&self, name: &LockName, turn: &Turn) -> What {
-        let (span, deletions) = match turn {
-            Turn::Left(key) => (Span::one(key.clone()), true),
-            Turn::Moved(key) => (Span::one(key.clone()), false),
-            Turn::AnyLeft => (self.layout.claims_on(name), true),
-        };
-        What { span, deletions, from: 0 }
-    }
-
-    /// Whether the one claim that is waited for is still there; only a look at the queue tells what else may have moved.
-    ///
-    /// The member that watches need not ask the others: what it has not applied yet, it will tell.
-    async fn is_still_there(&self, turn: &Turn, since: Since) -> Result<Still> {
-        let Turn::Left(key) = turn else { return Ok(Still::LookAgain) };
-        let request = RangeRequest {
-            key: key.clone().into(),
-            count_only: true,
-            serializable: true,
-            ..RangeRequest::default()
-        };
-        let answer = self.links.range(request.clone()).await?;
-        let header = answer.header.unwrap_or_default();
-        if header.member_id == since.member && header.revision >= since.revision {
-            return Ok(match (answer.count > 0, header.revision == since.revision) {
-                (true, true) => Still::ThereAndNothingChanged,
-                (true, false) => Still::There,
-                (false, _) => Still::LookAgain,
-            });
-        }
-        let answer = self.links.range(RangeRequest { serializable: false, ..request }).await?;
-        Ok(if answer.count > 0 { Still::There } else { Still::LookAgain })
-    }
-
     /// A permit that got in writes its key again: the next one waits for that.
-    async fn tell_those_behind(&self, claim: &Claim, placed: &Placed) -> Result<()> {
+    pub(crate) async fn tell_those_behind(&self, claim: &Claim, placed: &Placed) -> Result<()> {
         let value = Value { tollgate: 1, mode: claim.mode, details: claim.details.clone() };
         if self.rewrite(&placed.key, placed.revision, &value).await? { Ok(()) } else { Err(over()) }
     }
@@ -382,14 +260,14 @@ impl EtcdBackend {
         Ok(self.links.txn(request, Repeat::Yes).await?.succeeded)
     }
 
-    fn granted(&self, claim: &Claim, placed: &Placed) -> Grant {
+    pub(crate) fn granted(&self, claim: &Claim, placed: &Placed) -> Grant {
         let deadline = placed.session.deadline();
         if claim.standalone
             && let Deadline::At(end) = deadline
         {
             self.sessions.abandon(claim.owner, end);
         }
-        let handle = Handle { lease: placed.lease, revision: placed.revision };
+        let handle = Handle::new(placed.spot, placed.revision, claim.owner);
         let age = claim.party.as_ref().and_then(|party| party.stamp().age);
         Grant::new(claim, placed.token, deadline).with_age(age).with_handle(handle.to_string())
     }
@@ -405,43 +283,44 @@ impl EtcdBackend {
     }
 }
 
-/// Looks until etcd answers, as long as the session lives: a claim that waits has its place meanwhile.
-async fn patiently<T, F: Future<Output = Result<T>>>(session: &Session, look: impl Fn() -> F) -> Result<T> {
-    let looking = async {
-        loop {
-            match look().await {
-                Err(error) if error.is_retryable() && error.kind() != ErrorKind::Lost => {
-                    tokio::time::sleep(PAUSE).await
-                }
-                seen => return seen,
-            }
-        }
-    };
-    tokio::select! {
-        biased;
-        seen = looking => seen,
-        () = session.ended() => Err(over()),
-    }
-}
-
 /// What a grant must carry to find its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Handle {
     pub(crate) lease: i64,
+    pub(crate) slot: u32,
     pub(crate) revision: i64,
+    /// Whose grant this is: a key does not tell.
+    owner: u64,
 }
 
 impl std::fmt::Display for Handle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:x}.{}", self.lease, self.revision)
+        let Self { lease, slot, revision, owner } = self;
+        write!(f, "{lease:x}.{slot}.{revision}.{owner:x}")
     }
 }
 
 impl Handle {
+    fn new(Spot { lease, slot }: Spot, revision: i64, owner: OwnerId) -> Self {
+        Self { lease, slot, revision, owner: tag(owner) }
+    }
+
+    /// Whether it was given to this owner.
+    pub(crate) fn is_of(self, owner: OwnerId) -> bool {
+        self.owner == tag(owner)
+    }
+
     pub(crate) fn of(grant: &Grant) -> Result<Self> {
         let read = || {
-            let (lease, revision) = grant.handle.as_deref()?.split_once('.')?;
-            Some(Self { lease: i64::from_str_radix(lease, 16).ok()?, revision: revision.parse().ok()? })
+            let (lease, rest) = grant.handle.as_deref()?.split_once('.')?;
+            let (slot, rest) = rest.split_once('.')?;
+            let (revision, owner) = rest.split_once('.')?;
+            Some(Self {
+                lease: i64::from_str_radix(lease, 16).ok()?,
+                slot: slot.parse().ok()?,
+                revision: revision.parse().ok()?,
+                owner: u64::from_str_radix(owner, 16).ok()?,
+            })
         };
         read().ok_or_else(|| Error::invalid("this grant names no lease; it came from another engine"))
     }
@@ -454,6 +333,6 @@ fn note_age(claim: &Claim, revision: i64) {
     }
 }
 
-fn page(mode: Mode) -> i64 {
+pub(crate) fn page(mode: Mode) -> i64 {
     if mode == Mode::Exclusive { TWO } else { PAGE }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tollgate_core::{
     Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Deadline, Details, Error, Event,
-    Extension, Grant, Keeper, LockName, LockState, LossCause, Release, Result, Revocation, Token,
+    Extension, Grant, Keeper, LockName, LockState, LossCause, OwnerId, Release, Result, Revocation, Token,
 };
 
 use crate::acquire::{Handle, Value};
@@ -15,9 +15,9 @@ use crate::error::{Failure, Why};
 use crate::hub::{Hub, Signal, What};
 use crate::keys::{Layout, Span};
 use crate::links::{Links, Repeat};
-use crate::ops::{delete, put};
+use crate::ops::{created_at, delete, put};
 use crate::session::{Means, keep_alive_once};
-use crate::sessions::{Leftover, Sessions};
+use crate::sessions::{Deletion, Leftover, Sessions, Spot};
 use crate::wire::request_op::Request as Op;
 use crate::wire::{LeaseGrantRequest, LeaseRevokeRequest, RangeRequest, RequestOp, TxnRequest};
 
@@ -54,7 +54,7 @@ impl EtcdBackend {
     /// The key of a grant.
     fn key_of(&self, grant: &Grant) -> Result<(Handle, Vec<u8>)> {
         let handle = Handle::of(grant)?;
-        Ok((handle, self.layout.claim(&grant.name, handle.lease, grant.mode, grant.owner)))
+        Ok((handle, self.layout.claim(&grant.name, handle.lease, handle.slot, grant.mode)))
     }
 
     /// Whether the key that was created at `revision` is there.
@@ -89,22 +89,46 @@ impl EtcdBackend {
         }
     }
 
+    /// Deletes the key of a claim whose acquire was answered: whether it was there, and whether an earlier request that was not
+    /// answered may have deleted it.
+    ///
+    /// The key is this claim's alone as long as it is in our books, and until everything that deletes it is answered. After
+    /// that it may be another claim's: then etcd compares.
+    pub(crate) async fn remove(&self, owner: OwnerId, key: &[u8], revision: i64) -> Result<(bool, bool)> {
+        if self.sessions.deleting(owner) == Deletion::Unknown {
+            let request = TxnRequest {
+                compare: vec![created_at(key, revision)],
+                success: vec![RequestOp { request: Some(Op::RequestDeleteRange(delete(key))) }],
+                failure: Vec::new(),
+            };
+            return Ok(self.links.delete_if(request).await?);
+        }
+        self.remove_own(owner, key).await
+    }
+
+    /// The same for a claim that is in our books.
+    async fn remove_own(&self, owner: OwnerId, key: &[u8]) -> Result<(bool, bool)> {
+        let (deleted, again) = self.links.delete(delete(key)).await?;
+        if again {
+            self.sessions.forget(owner)
+        } else {
+            self.sessions.forget_clean(owner)
+        }
+        Ok((deleted, again))
+    }
+
     /// Removes whatever there is of a claim, now and for as long as its acquire may still arrive.
     ///
     /// A request that was sent and not answered may be executed at any time: it may wait on a member that is cut off
     /// from the others, and no connection of ours that is closed calls it back. So its transaction compares: it does
     /// nothing once there is a key that says "withdrawn". That key hangs on the same lease as the claim's own would.
     /// While the lease lives the key is there, and once it is gone etcd refuses the late request for want of it.
-    async fn retract(&self, claim: &Claim, lease: i64, late: bool) -> Result<()> {
+    async fn retract_late(&self, claim: &Claim, Spot { lease, slot }: Spot) -> Result<()> {
         if claim.standalone {
             // Nothing else hangs on it, and nothing can hang on it any more.
             return self.end_lease(lease).await;
         }
-        let key = self.layout.claim(&claim.name, lease, claim.mode, claim.owner);
-        if !late {
-            self.links.delete(delete(&key)).await?;
-            return Ok(());
-        }
+        let key = self.layout.claim(&claim.name, lease, slot, claim.mode);
         let request = TxnRequest {
             compare: Vec::new(),
             success: vec![
@@ -142,6 +166,9 @@ impl EtcdBackend {
             return Err(Error::unsupported("the ttl is the session's; take the lock again with another"));
         }
         let (handle, key) = self.key_of(grant)?;
+        if !handle.is_of(grant.owner) {
+            return Ok(Extension::Lost { cause: LossCause::Gone });
+        }
         if let Some(details) = details {
             let value = Value { tollgate: 1, mode: grant.mode, details: details.clone() };
             if !self.rewrite(&key, handle.revision, &value).await? {
@@ -168,9 +195,10 @@ impl EtcdBackend {
 
     async fn released(&self, grant: &Grant) -> Result<Release> {
         let (handle, key) = self.key_of(grant)?;
-        // It acts on a key that only this grant has, so it may be repeated.
-        let (deleted, again) = self.links.delete(delete(&key)).await?;
-        self.sessions.forget(grant.owner);
+        if !handle.is_of(grant.owner) {
+            return Ok(Release::AlreadyLost);
+        }
+        let (deleted, again) = self.remove(grant.owner, &key, handle.revision).await?;
         if grant.standalone {
             let links = self.links.clone();
             // If it fails the lease ends by itself.
@@ -180,7 +208,7 @@ impl EtcdBackend {
         }
         // A lock that was still ours by the deadline was given back by the request whose answer was lost.
         let in_time = matches!(grant.deadline, Deadline::At(end) if self.clock.now() < end);
-        Ok(if deleted > 0 || (again && in_time) { Release::Released } else { Release::AlreadyLost })
+        Ok(if deleted || (again && in_time) { Release::Released } else { Release::AlreadyLost })
     }
 }
 
@@ -207,18 +235,25 @@ impl Backend for EtcdBackend {
     fn withdraw<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             match self.sessions.leftover(claim.owner) {
-                Leftover::Nothing => {}
-                Leftover::Key(lease) => self.retract(claim, lease, false).await?,
-                Leftover::Late(lease) => {
-                    self.retract(claim, lease, true).await?;
+                Leftover::Nothing => self.sessions.forget_clean(claim.owner),
+                Leftover::Key(Spot { lease, .. }) if claim.standalone => {
+                    self.end_lease(lease).await?;
+                    self.sessions.forget(claim.owner);
+                }
+                Leftover::Key(Spot { lease, slot }) => {
+                    let key = self.layout.claim(&claim.name, lease, slot, claim.mode);
+                    if self.sessions.deleting(claim.owner) == Deletion::Own {
+                        self.remove_own(claim.owner, &key).await?;
+                    }
+                }
+                Leftover::Late(spot) => {
+                    self.retract_late(claim, spot).await?;
                     if self.sessions.withdrawn(claim.owner) && !claim.standalone {
                         // It was answered meanwhile. If this fails the key ends with the session.
                         let _ = self.links.delete(delete(&self.layout.withdrawn(claim.owner))).await;
                     }
-                    return Ok(());
                 }
             }
-            self.sessions.forget(claim.owner);
             Ok(())
         })
     }

@@ -25,6 +25,7 @@ pub(crate) fn capabilities(ttl: TtlRange) -> Capabilities {
         lock_delay: false,
         longest_name: LockName::MAX_BYTES,
         guarantees: Guarantees::new(|fault| match fault {
+            // Nothing on the way can repeat a request of HTTP/2; what we repeat ourselves, and what is late, is kept out.
             Fault::HolderKilled | Fault::RequestRepeated | Fault::EngineRestarted => {
                 (Basis::Kept, Basis::Kept)
             }

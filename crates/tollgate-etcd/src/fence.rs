@@ -67,8 +67,8 @@ impl EtcdFence {
             )
             .on(&grant.name));
         }
-        let Handle { lease, revision } = Handle::of(grant)?;
-        let key = self.layout.claim(&grant.name, lease, grant.mode, grant.owner);
+        let Handle { lease, slot, revision, .. } = Handle::of(grant)?;
+        let key = self.layout.claim(&grant.name, lease, slot, grant.mode);
         Ok(LockKey { key, create_revision: revision })
     }
 

@@ -1,14 +1,19 @@
-//! All watches of a client, in one stream.
+//! All watches of a client, in one stream for each runtime that watches.
+//!
+//! Whoever waits hears on its own runtime, over the connection that it asks over: that spares two wakes of another thread for each
+//! hand-over. What watches over held locks is on the keeper, and so are its watches.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::stream;
+use tokio::runtime::{Handle, Id};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use crate::error::Failure;
 use crate::keys::Span;
 use crate::links::Links;
+use crate::parked::Parked;
 use crate::wire::watch_client::WatchClient;
 use crate::wire::watch_create_request::FilterType;
 use crate::wire::watch_request::RequestUnion;
@@ -16,22 +21,54 @@ use crate::wire::{
     Event, ResponseHeader, WatchCancelRequest, WatchCreateRequest, WatchRequest, WatchResponse,
 };
 
-/// All watches of a client. The stream is opened with the first; when it breaks, every watch is told.
+/// How often a kept watch may tell of something that nobody wants to know; with the next time it is ended.
+const UNHEARD: u32 = 2;
+
+/// All watches of a client. A stream is opened with a runtime's first; when it breaks, every watch in it is told.
 #[derive(Clone)]
 pub(crate) struct Hub(Arc<Inner>);
 
 struct Inner {
     links: Links,
     board: Mutex<Board>,
+    /// Locked before the board, never after it.
+    parked: Mutex<Parked>,
 }
 
 #[derive(Default)]
 struct Board {
-    /// What is sent to the stream, and which stream it is; none if there is none.
-    stream: Option<(u64, UnboundedSender<WatchRequest>)>,
-    watches: HashMap<i64, UnboundedSender<Signal>>,
+    /// Each runtime's.
+    streams: HashMap<Id, Stream>,
+    watches: HashMap<i64, Listener>,
     last_id: i64,
-    streams: u64,
+    last_stream: u64,
+}
+
+/// A stream that is open, or about to be.
+#[derive(Clone)]
+struct Stream {
+    number: u64,
+    requests: UnboundedSender<WatchRequest>,
+}
+
+/// Who is told of a watch, and the stream that it is in.
+struct Listener {
+    signals: UnboundedSender<Signal>,
+    stream: Stream,
+    /// How often it told of something while nobody had it; none if somebody has it.
+    unheard: Option<u32>,
+}
+
+/// Tells all watches of a stream when that ends, also with the runtime it was on.
+struct Ends {
+    hub: Hub,
+    number: u64,
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.hub.lose(self.number);
+    }
 }
 
 /// What a watch is told.
@@ -66,7 +103,7 @@ pub(crate) struct What {
 /// A watch. Dropping it cancels it.
 pub(crate) struct Watch {
     ids: Vec<i64>,
-    create: WatchCreateRequest,
+    pub(crate) create: WatchCreateRequest,
     sender: UnboundedSender<Signal>,
     hub: Hub,
     signals: UnboundedReceiver<Signal>,
@@ -88,6 +125,19 @@ impl Watch {
         }
     }
 
+    /// The revision of what happened next, if that was after `known`; none if it broke.
+    pub(crate) async fn event_after(&mut self, known: i64) -> Option<i64> {
+        loop {
+            let Signal::Events(events) = self.event().await else { return None };
+            let kvs = events.iter().filter_map(|event| event.kv.as_ref());
+            if let Some(latest) = kvs.map(|found| found.mod_revision).max()
+                && latest > known
+            {
+                return Some(latest);
+            }
+        }
+    }
+
     /// Makes it once more, for those who are in a hurry.
     ///
     /// A watch that is made in the moment of a write is put aside by etcd, and told of nothing until a loop comes round that
@@ -101,19 +151,45 @@ impl Drop for Watch {
     fn drop(&mut self) {
         let mut board = self.hub.board();
         for id in &self.ids {
-            let known = board.watches.remove(id).is_some();
-            if let (true, Some((_, stream))) = (known, &board.stream) {
-                let cancel = RequestUnion::CancelRequest(WatchCancelRequest { watch_id: *id });
-                // If the stream is gone, so is the watch.
-                let _ = stream.send(WatchRequest { request_union: Some(cancel) });
-            }
+            board.cancel(*id);
         }
+    }
+}
+
+impl Board {
+    /// Ends a watch, and answers whom it told.
+    fn cancel(&mut self, id: i64) -> Option<UnboundedSender<Signal>> {
+        let Listener { stream, signals, .. } = self.watches.remove(&id)?;
+        let cancel = RequestUnion::CancelRequest(WatchCancelRequest { watch_id: id });
+        // If the stream is gone, so is the watch.
+        let _ = stream.requests.send(WatchRequest { request_union: Some(cancel) });
+        Some(signals)
     }
 }
 
 impl Hub {
     pub(crate) fn new(links: Links) -> Self {
-        Self(Arc::new(Inner { links, board: Mutex::default() }))
+        Self(Arc::new(Inner { links, board: Mutex::default(), parked: Mutex::default() }))
+    }
+
+    /// Keeps a watch for the next one who wants the same.
+    pub(crate) fn park(&self, mut watch: Watch) {
+        let mut board = self.board();
+        for id in watch.ids.drain(1..) {
+            board.cancel(id);
+        }
+        let Some(listener) = board.watches.get_mut(&watch.ids[0]) else { return drop(board) };
+        listener.unheard = Some(0);
+        drop(board);
+        let replaced = self.parked().put(watch);
+        drop(replaced);
+    }
+
+    /// A watch that was kept and tells of the same, from before now on.
+    pub(crate) fn parked_for(&self, what: &What) -> Option<Watch> {
+        let watch = self.parked().take(&what.span.key)?;
+        self.board().watches.get_mut(&watch.ids[0])?.unheard = None;
+        Some(watch)
     }
 
     /// Starts to watch.
@@ -135,24 +211,29 @@ impl Hub {
         let mut board = self.board();
         board.last_id += 1;
         let id = board.last_id;
-        board.watches.insert(id, sender.clone());
-        let stream = match &board.stream {
-            Some((_, stream)) => stream.clone(),
+        let (runtime, mut opened) = (Handle::current(), None);
+        let stream = match board.streams.get(&runtime.id()) {
+            Some(stream) => stream.clone(),
             None => {
-                let (sender, receiver) = mpsc::unbounded_channel();
-                board.streams += 1;
-                board.stream = Some((board.streams, sender.clone()));
-                let (hub, number) = (self.clone(), board.streams);
-                self.0.links.keeper().spawn(async move {
-                    hub.serve(receiver).await;
-                    hub.lose(number);
-                });
-                sender
+                let (requests, receiver) = mpsc::unbounded_channel();
+                board.last_stream += 1;
+                let stream = Stream { number: board.last_stream, requests };
+                board.streams.insert(runtime.id(), stream.clone());
+                opened = Some((stream.number, receiver));
+                stream
             }
         };
         let create = WatchCreateRequest { watch_id: id, ..create.clone() };
         // If the stream has just ended, everybody is told.
-        let _ = stream.send(WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) });
+        let _ =
+            stream.requests.send(WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) });
+        board.watches.insert(id, Listener { signals: sender.clone(), stream, unheard: None });
+        drop(board);
+        if let Some((number, receiver)) = opened {
+            // A runtime that is ending drops it at once.
+            let ends = Ends { hub: self.clone(), number };
+            runtime.spawn(async move { ends.hub.serve(receiver).await });
+        }
         id
     }
 
@@ -185,41 +266,49 @@ impl Hub {
         let mut board = self.board();
         if answer.canceled {
             if let Some(watch) = board.watches.remove(&answer.watch_id) {
-                let _ = watch.send(Signal::Broken);
+                let _ = watch.signals.send(Signal::Broken);
             }
             return;
         }
         // Who has dropped a watch is not told any more.
-        let Some(watch) = board.watches.get(&answer.watch_id) else { return };
+        let Some(watch) = board.watches.get_mut(&answer.watch_id) else { return };
         if answer.created {
             let header =
                 answer.header.unwrap_or(ResponseHeader { revision: i64::MAX, ..ResponseHeader::default() });
             let since = Since { revision: header.revision, member: header.member_id };
-            let _ = watch.send(Signal::Created(since));
+            let _ = watch.signals.send(Signal::Created(since));
         }
         if !answer.events.is_empty() {
-            let _ = watch.send(Signal::Events(answer.events));
+            let _ = watch.signals.send(Signal::Events(answer.events));
+            watch.unheard = watch.unheard.map(|unheard| unheard + 1);
+            if watch.unheard.is_some_and(|unheard| unheard > UNHEARD) {
+                let signals = board.cancel(answer.watch_id);
+                let _ = signals.map(|signals| signals.send(Signal::Broken));
+            }
         }
     }
 
     /// The stream with this number has ended.
     fn lose(&self, number: u64) {
         let mut board = self.board();
-        if board.stream.as_ref().is_some_and(|(current, _)| *current == number) {
-            board.stream = None;
-            for (_, watch) in board.watches.drain() {
-                let _ = watch.send(Signal::Broken);
-            }
+        board.streams.retain(|_, stream| stream.number != number);
+        for (_, watch) in board.watches.extract_if(|_, watch| watch.stream.number == number) {
+            let _ = watch.signals.send(Signal::Broken);
         }
     }
 
-    /// Ends the stream.
+    /// Ends all streams.
     pub(crate) fn close(&self) {
+        drop(std::mem::take(&mut *self.parked()));
         let mut board = self.board();
-        board.stream = None;
+        board.streams.clear();
         for (_, watch) in board.watches.drain() {
-            let _ = watch.send(Signal::Broken);
+            let _ = watch.signals.send(Signal::Broken);
         }
+    }
+
+    fn parked(&self) -> MutexGuard<'_, Parked> {
+        self.0.parked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn board(&self) -> MutexGuard<'_, Board> {

@@ -1,10 +1,10 @@
 //! The layout: which keys belong to which lock.
 //!
 //! ```text
-//! <prefix><name>/<lease>-<nonce>   a claim: the lease in hexadecimal, as etcd's own locks have it, and a nonce that tells
-//!                                  its mode and is made from its owner id, so that only the owner knows the key beforehand
+//! <prefix><name>/<lease>-<slot>~<mode>  a claim: the lease in hexadecimal, as etcd's own locks have it, a number that no other
+//!                                  claim on this name has in that lease, and `x`, `s`, or `p` and a limit
 //! <prefix><name>/<anything else>   a claim of another client, which is exclusive
-//! <prefix>\0withdrawn/<nonce>      a claim that was withdrawn while its acquire may still be on its way
+//! <prefix>\0withdrawn/<hash>       a claim that was withdrawn while its acquire may still be on its way
 //! <prefix>\0floor/<name>           what is added to the revisions of a lock that moved here from another engine
 //! ```
 //!
@@ -14,9 +14,6 @@ use sha2::{Digest, Sha256};
 use tollgate_core::{LockName, Mode, OwnerId};
 
 use crate::wire::KeyValue;
-
-/// Digits of a nonce's hash.
-const HASH: usize = 32;
 
 /// Where the keys of locks are.
 #[derive(Debug, Clone)]
@@ -36,14 +33,20 @@ impl Layout {
         Self { prefix }
     }
 
-    /// The key of a claim that hangs on `lease`.
-    pub(crate) fn claim(&self, name: &LockName, lease: i64, mode: Mode, owner: OwnerId) -> Vec<u8> {
-        format!("{}{name}/{lease:x}-{}", self.prefix, nonce(mode, owner)).into_bytes()
+    /// The key of a claim that hangs on `lease` and has this number there.
+    pub(crate) fn claim(&self, name: &LockName, lease: i64, slot: u32, mode: Mode) -> Vec<u8> {
+        let start = format!("{}{name}/{lease:x}-{slot}~", self.prefix);
+        let key = match mode {
+            Mode::Exclusive => start + "x",
+            Mode::Shared => start + "s",
+            Mode::Permit { limit } => format!("{start}p{limit}"),
+        };
+        key.into_bytes()
     }
 
     /// The key that says that a claim was withdrawn.
     pub(crate) fn withdrawn(&self, owner: OwnerId) -> Vec<u8> {
-        format!("{}\0withdrawn/{}", self.prefix, hash(owner)).into_bytes()
+        format!("{}\0withdrawn/{:032x}", self.prefix, hash(owner)).into_bytes()
     }
 
     /// The key that has what is added to a lock's revisions.
@@ -104,21 +107,16 @@ fn after_all(start: &[u8]) -> Vec<u8> {
     vec![0]
 }
 
-/// What a claim's key ends with.
-fn nonce(mode: Mode, owner: OwnerId) -> String {
-    let hash = hash(owner);
-    match mode {
-        Mode::Exclusive => format!("x{hash}"),
-        Mode::Shared => format!("s{hash}"),
-        Mode::Permit { limit } => format!("p{limit}.{hash}"),
-    }
-}
-
 /// What of an owner id may be seen.
-fn hash(owner: OwnerId) -> String {
+fn hash(owner: OwnerId) -> u128 {
     let digest =
         Sha256::new().chain_update(b"tollgate-etcd").chain_update(owner.to_bits().to_be_bytes()).finalize();
-    digest[..HASH / 2].iter().map(|byte| format!("{byte:02x}")).collect()
+    digest[..16].iter().fold(0, |number, byte| number << 8 | u128::from(*byte))
+}
+
+/// What tells owners apart, and does not make anybody one.
+pub(crate) fn tag(owner: OwnerId) -> u64 {
+    (hash(owner) >> 64) as u64
 }
 
 /// The mode of a claim, by what follows the name in its key. Others' are exclusive.
@@ -128,17 +126,15 @@ pub(crate) fn mode_of(remainder: &[u8]) -> Mode {
 
 fn ours(remainder: &[u8]) -> Option<Mode> {
     let text = std::str::from_utf8(remainder).ok()?;
-    let (_, nonce) = text.split_once('-')?;
-    let (mode, hash) = match nonce.split_at_checked(1)? {
-        ("x", hash) => (Mode::Exclusive, hash),
-        ("s", hash) => (Mode::Shared, hash),
-        ("p", rest) => {
-            let (limit, hash) = rest.split_once('.')?;
-            (Mode::permit(limit.parse().ok()?)?, hash)
-        }
-        _ => return None,
-    };
-    (hash.len() == HASH && hash.bytes().all(|digit| digit.is_ascii_hexdigit())).then_some(mode)
+    let (_, rest) = text.split_once('-')?;
+    let (slot, mode) = rest.split_once('~')?;
+    slot.parse::<u32>().ok()?;
+    match mode.split_at_checked(1)? {
+        ("x", "") => Some(Mode::Exclusive),
+        ("s", "") => Some(Mode::Shared),
+        ("p", limit) => Mode::permit(limit.parse().ok()?),
+        _ => None,
+    }
 }
 
 /// Whether a claim is one of ours and not of another kind of client.
@@ -172,25 +168,25 @@ mod tests {
     }
 
     #[test]
-    fn a_key_tells_its_lock_and_its_mode_and_not_its_owner() {
+    fn a_key_tells_its_lock_and_its_mode() {
         let layout = Layout::new("/locks/".to_owned());
-        let owner = OwnerId::random();
         for mode in [Mode::Exclusive, Mode::Shared, Mode::permit(17).unwrap()] {
             for lock in ["a", "a/b", "a/", "/", "//", "größe", "x-y"] {
                 let lock = name(lock);
-                let key = layout.claim(&lock, 0x694d_7f00, mode, owner);
+                let key = layout.claim(&lock, 0x694d_7f00, 3, mode);
                 assert_eq!(layout.name_of(&key), Some(lock.clone()));
                 let rest = layout.claims_on(&lock).remainder(&key).unwrap().to_vec();
                 assert_eq!(mode_of(&rest), mode);
                 assert!(is_ours(&rest));
-                assert!(!String::from_utf8(key).unwrap().contains(&owner.to_hex()));
             }
         }
     }
 
     #[test]
     fn other_clients_claims_are_exclusive() {
-        for other in ["694d7f", "694d-s12", "694d-p0.0123456789abcdef0123456789abcdef", "", "-", "694d-é"] {
+        for other in
+            ["694d7f", "694d-s12", "694d-0~p0", "694d-0~", "694d-0~x1", "694d-a~s", "", "-", "694d-é~s"]
+        {
             assert_eq!(mode_of(other.as_bytes()), Mode::Exclusive, "{other}");
             assert!(!is_ours(other.as_bytes()), "{other}");
         }
@@ -200,7 +196,7 @@ mod tests {
     fn longer_names_and_our_own_keys_are_no_claims_on_a_name() {
         let layout = Layout::new("/locks/".to_owned());
         let (short, long) = (name("a"), name("a/b"));
-        let key = layout.claim(&long, 1, Mode::Exclusive, OwnerId::random());
+        let key = layout.claim(&long, 1, 0, Mode::Exclusive);
         assert_eq!(layout.claims_on(&short).remainder(&key), None);
         assert!(key > layout.claims_on(&short).key && key < layout.claims_on(&short).end);
         assert_eq!(layout.name_of(&layout.withdrawn(OwnerId::random())), None);

@@ -6,9 +6,10 @@
 //!
 //! - `config.rs`, `tls.rs`: what a URL says. `wire.rs`: the stubs. `link.rs`, `channel.rs`: one connection. `links.rs`: the one that is
 //!   used now, and every call. `error.rs`: what a failed call may have done.
-//! - `session.rs`: a lease and what keeps it alive. `sessions.rs`: who lives in which.
-//! - `keys.rs`: the layout. `queue.rs`: who is in, and whom to wait for. `hub.rs`: all watches of a client in one stream.
-//! - `acquire.rs`: taking a lock, with the requests of `ops.rs`. `backend.rs`: the contract. `look.rs`, `list.rs`, `events.rs`: what others see.
+//! - `session.rs`: a lease and what keeps it alive. `sessions.rs`: who lives in which. `slots.rs`: by which number.
+//! - `keys.rs`: the layout. `queue.rs`: who is in, and whom to wait for. `hub.rs`: all watches of a client, `parked.rs`: those
+//!   that are kept for the next wait.
+//! - `acquire.rs`: taking a lock, with the requests of `ops.rs`. `wait.rs`: the wait for it. `backend.rs`: the contract. `look.rs`, `list.rs`, `events.rs`: what others see.
 //! - `floor.rs`: tokens after a move from another engine. `fence.rs`: writes that are applied only while a lock is held.
 //! - `doctor`: what is wrong with an etcd.
 
@@ -30,9 +31,12 @@ mod links;
 mod list;
 mod look;
 mod ops;
+mod parked;
 mod queue;
 mod session;
 mod sessions;
+mod slots;
+mod wait;
 mod wire;
 
 pub use backend::EtcdBackend;

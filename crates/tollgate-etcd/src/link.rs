@@ -1,10 +1,10 @@
 //! One open connection to one member. It does not reconnect: what was learnt on it holds as long as it lives.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::task::AtomicWaker;
@@ -15,10 +15,10 @@ use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tollgate_core::url::Host;
 use tollgate_core::{Error, ErrorKind, Result};
 
 use crate::channel::Channel;
-use tollgate_core::url::Host;
 
 /// How often a connection is asked whether it lives. etcd hangs up on those who ask more often than every five seconds.
 const PING_EVERY: Duration = Duration::from_secs(10);
@@ -31,6 +31,15 @@ const CONNECTION_WINDOW: u32 = 4 << 20;
 /// An open connection. Clones are the same one; it is closed when the last is dropped.
 #[derive(Clone)]
 pub(crate) struct Link(Arc<Open>);
+
+/// A connection that is open only as long as others need it.
+pub(crate) struct WeakLink(Weak<Open>);
+
+impl WeakLink {
+    pub(crate) fn upgrade(&self) -> Option<Link> {
+        self.0.upgrade().map(Link)
+    }
+}
 
 struct Open {
     sender: SendRequest<Bytes>,
@@ -48,14 +57,25 @@ impl Drop for Open {
 /// What closes a connection, and shows that it lives.
 ///
 /// Streams that wait for an answer keep a connection going: so what is closed is what it reads from.
-#[derive(Default)]
 struct Tap {
-    reads: AtomicU64,
+    opened: Instant,
+    /// When it was last read from, in nanoseconds since it was opened.
+    read: AtomicU64,
     closed: AtomicBool,
     reader: AtomicWaker,
 }
 
 impl Tap {
+    fn new() -> Self {
+        let (read, closed) = (AtomicU64::new(0), AtomicBool::new(false));
+        Self { opened: Instant::now(), read, closed, reader: AtomicWaker::new() }
+    }
+
+    fn note_read(&self) {
+        let since = u64::try_from(self.opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.read.store(since, Ordering::Release);
+    }
+
     fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.reader.wake();
@@ -82,7 +102,7 @@ impl Link {
             .await
             .and_then(|stream| stream.set_nodelay(true).map(|()| stream))
             .map_err(|error| unreachable(host, error))?;
-        let tap = Arc::new(Tap::default());
+        let tap = Arc::new(Tap::new());
         let (sender, scheme) = match tls {
             None => (greeted(host, Tapped { inner: tcp, tap: tap.clone() }).await?, "http"),
             Some(tls) => {
@@ -116,9 +136,10 @@ impl Link {
         self.0.endpoint
     }
 
-    /// How often something was read from it: what differs from before shows that it lives.
-    pub(crate) fn reads(&self) -> u64 {
-        self.0.tap.reads.load(Ordering::Acquire)
+    /// Whether nothing was read from it since: what is shows that it lives.
+    pub(crate) fn is_silent_since(&self, moment: Instant) -> bool {
+        let tap = &self.0.tap;
+        tap.opened + Duration::from_nanos(tap.read.load(Ordering::Acquire)) < moment
     }
 
     /// Whether nothing can be sent over it any more.
@@ -129,6 +150,10 @@ impl Link {
     /// Closes it for everybody.
     pub(crate) fn close(&self) {
         self.0.tap.close();
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakLink {
+        WeakLink(Arc::downgrade(&self.0))
     }
 
     /// Whether they are the same connection.
@@ -152,6 +177,8 @@ async fn greeted(
     tokio::spawn(async move {
         let _ends = ends;
         tokio::select! {
+            // A runtime that was blocked finds the answer to its ping first, and then that it took long.
+            biased;
             // Whoever waits for an answer is told.
             _ = driver => {}
             () = until_silent(pings) => {}
@@ -218,7 +245,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Tapped<S> {
         }
         let read = Pin::new(&mut self.inner).poll_read(context, buffer);
         if read.is_ready() {
-            self.tap.reads.fetch_add(1, Ordering::AcqRel);
+            self.tap.note_read();
         }
         read
     }

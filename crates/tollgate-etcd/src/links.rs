@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::runtime::{Handle, Id};
+use tollgate_core::tls;
+use tollgate_core::url::Host;
 use tollgate_core::{Error, ErrorKind, Keeper, Result};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::{Request, Response, Status};
@@ -18,12 +20,10 @@ use tonic::{Request, Response, Status};
 use crate::channel::Channel;
 use crate::config::{EtcdConfig, Login};
 use crate::error::{Executed, Failure, Why};
-use crate::link::Link;
+use crate::link::{Link, WeakLink};
 use crate::wire::auth_client::AuthClient;
 use crate::wire::maintenance_client::MaintenanceClient;
 use crate::wire::{AuthenticateRequest, StatusRequest};
-use tollgate_core::tls;
-use tollgate_core::url::Host;
 
 /// What is spoken inside of an encrypted connection; etcd has nothing else.
 const HTTP2: &str = "h2";
@@ -64,6 +64,8 @@ struct Current {
     token: Option<MetadataValue<Ascii>>,
     /// When each endpoint last failed us: those that did long ago, or never, are tried first.
     failed: Vec<Option<Instant>>,
+    /// Those that only serve what was under way when they were left.
+    left: Vec<WeakLink>,
     closed: bool,
 }
 
@@ -283,17 +285,28 @@ impl Links {
     /// Has later calls go to another member if there is one. What is under way on `link` goes on.
     pub(crate) fn leave(&self, link: &Link) {
         self.note_failure(link.endpoint());
-        for seat in self.current().seats.values_mut() {
+        let mut current = self.current();
+        for seat in current.seats.values_mut() {
             seat.link.take_if(|seated| seated.is(link));
         }
+        current.left.retain(|left| left.upgrade().is_some());
+        current.left.push(link.downgrade());
     }
 
-    /// Closes `link` if nothing has come over it since it had been read from `reads` times. If something has, it is only slow:
-    /// another member may be quicker.
-    pub(crate) fn suspect(&self, link: &Link, reads: u64) {
-        if link.reads() == reads {
+    /// Closes `link` if nothing has come over it since something was asked, and what other runtimes have to the same member if
+    /// that was as silent: who only listens there would hear nothing for long. If something has come, it is only slow: another
+    /// member may be quicker.
+    pub(crate) fn suspect(&self, link: &Link, asked: Instant) {
+        if link.is_silent_since(asked) {
             self.note_failure(link.endpoint());
             link.close();
+            let current = self.current();
+            let seated = current.seats.values().filter_map(|seat| seat.link.clone());
+            for other in seated.chain(current.left.iter().filter_map(WeakLink::upgrade)) {
+                if other.endpoint() == link.endpoint() && other.is_silent_since(asked) {
+                    other.close();
+                }
+            }
         } else if self.0.endpoints.len() > 1 {
             self.leave(link);
         }
@@ -314,18 +327,23 @@ impl Links {
     where
         F: AsyncFn(Channel, http::Uri, Request<Q>) -> Result<Response<A>, Status>,
     {
-        let reads = link.reads();
-        let mut asked = pin!(call(link.channel(), link.origin(), self.request(message)));
-        let mut answered = tokio::time::timeout(limit, &mut asked).await;
-        if answered.is_err() && link.reads() != reads {
+        let asked = Instant::now();
+        let mut answer = pin!(call(link.channel(), link.origin(), self.request(message)));
+        let mut answered = tokio::time::timeout(limit, &mut answer).await;
+        if answered.is_err() && !link.is_silent_since(asked) {
             // It lives, and has much to do: to ask again would only add to that.
-            answered = tokio::time::timeout(limit * 2, asked).await;
+            answered = tokio::time::timeout(limit * 2, answer).await;
         }
         match answered {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
             Ok(Err(status)) => Err(Failure::from(status)),
             Err(_) => {
-                self.suspect(link, reads);
+                if limit < TO_ANSWER && link.is_silent_since(asked) {
+                    // Others have more patience, and may still be answered over it.
+                    self.leave(link);
+                } else {
+                    self.suspect(link, asked);
+                }
                 Err(Failure::silence())
             }
         }
@@ -432,14 +450,24 @@ mod calls {
             .await
         }
 
-        /// Deletes a key: how many there were, and whether an earlier request that was not answered may have done it.
-        pub(crate) async fn delete(&self, request: DeleteRangeRequest) -> Result<(i64, bool), Failure> {
+        /// Deletes a key: whether it was there, and whether an earlier request that was not answered may have done it.
+        pub(crate) async fn delete(&self, request: DeleteRangeRequest) -> Result<(bool, bool), Failure> {
             let (answer, perhaps) = self
                 .ask(request, Repeat::Yes, async |channel, origin, request| {
                     KvClient::with_origin(channel, origin).delete_range(request).await
                 })
                 .await?;
-            Ok((answer.deleted, perhaps))
+            Ok((answer.deleted > 0, perhaps))
+        }
+
+        /// The same by a transaction that compares.
+        pub(crate) async fn delete_if(&self, request: TxnRequest) -> Result<(bool, bool), Failure> {
+            let (answer, perhaps) = self
+                .ask(request, Repeat::Yes, async |channel, origin, request| {
+                    KvClient::with_origin(channel, origin).txn(request).await
+                })
+                .await?;
+            Ok((answer.succeeded, perhaps))
         }
 
         pub(crate) async fn lease_grant(

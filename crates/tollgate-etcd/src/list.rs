@@ -121,7 +121,7 @@ impl Listing {
 
 #[cfg(test)]
 mod tests {
-    use tollgate_core::{Mode, OwnerId};
+    use tollgate_core::Mode;
 
     use super::*;
     use crate::keys::Layout;
@@ -133,7 +133,7 @@ mod tests {
         for name in ["a", "a/5", "a/5/6", "a//", "a.b", "b"] {
             let name = LockName::new(name).unwrap();
             for lease in [0x1234, 0x5000, 0x7777] {
-                keys.push(layout.claim(&name, lease, Mode::Exclusive, OwnerId::random()));
+                keys.push(layout.claim(&name, lease, 0, Mode::Exclusive));
             }
         }
         keys.sort();

@@ -2,18 +2,19 @@
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::stream;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::AbortHandle;
 use tollgate_core::capabilities::TtlRange;
-use tollgate_core::{Clock, Deadline, Error, ErrorKind, Moment, Result};
+use tollgate_core::{Clock, Deadline, Error, ErrorKind, LockName, Moment, Result};
 use tonic::Streaming;
 
 use crate::error::{Failure, Why, over};
 use crate::link::Link;
 use crate::links::Links;
+use crate::slots::Slots;
 use crate::wire::lease_client::LeaseClient;
 use crate::wire::{LeaseGrantRequest, LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseRevokeRequest};
 
@@ -54,6 +55,7 @@ struct Life {
 /// Who lives in a session.
 struct Users {
     count: usize,
+    slots: Slots,
     /// Since when there is nobody.
     idle: Moment,
     /// Nobody may come any more.
@@ -69,43 +71,63 @@ enum State {
     Ended,
 }
 
-/// A claim's right to live in a session, which is kept alive as long as somebody has one.
-pub(crate) struct Seat(Arc<Session>);
+/// A claim's right to live in a session, which is kept alive as long as somebody has one, and its number there.
+pub(crate) struct Seat {
+    session: Arc<Session>,
+    name: LockName,
+    slot: u32,
+    clean: bool,
+}
 
-impl std::ops::Deref for Seat {
-    type Target = Arc<Session>;
-    fn deref(&self) -> &Arc<Session> {
-        &self.0
+impl Seat {
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    /// The number of the claim among those of the session on the same name.
+    pub(crate) fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    /// Lets the next one have the number: etcd has no key with it, and nothing that was sent can make or delete one. Without
+    /// this nobody ever has it again.
+    pub(crate) fn leave_clean(mut self) {
+        self.clean = true;
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let life = &self.0.life;
+        let life = &self.session.life;
         let mut users = life.users();
         users.count -= 1;
         users.idle = life.means.clock.now();
+        if self.clean {
+            users.slots.give_back(&self.name, self.slot);
+        }
     }
 }
 
 impl Session {
     /// Opens a session and keeps it alive, on the keeper: whoever waits for it may give up at any time.
     pub(crate) fn open(means: &Means, ttl: Duration) -> Arc<Self> {
-        let users = Mutex::new(Users { count: 0, idle: means.clock.now(), closed: false });
+        let users =
+            Mutex::new(Users { count: 0, slots: Slots::default(), idle: means.clock.now(), closed: false });
         let (state, answered) = (watch::Sender::new(State::Opening), watch::Sender::new(Moment::ZERO));
         let life = Arc::new(Life { means: means.clone(), ttl, state, answered, hurry: Notify::new(), users });
         let supervisor = means.links.keeper().spawn(life.clone().supervise()).abort_handle();
         Arc::new(Self { life, supervisor })
     }
 
-    /// A place in it; none once it is over.
-    pub(crate) fn enter(self: &Arc<Self>) -> Option<Seat> {
+    /// A place in it for a claim on `name`; none once it is over.
+    pub(crate) fn enter(self: &Arc<Self>, name: &LockName) -> Option<Seat> {
         let mut users = self.life.users();
         if users.closed || self.is_over() {
             return None;
         }
         users.count += 1;
-        Some(Seat(self.clone()))
+        let slot = users.slots.take(name);
+        Some(Seat { session: self.clone(), name: name.clone(), slot, clean: false })
     }
 
     /// The lease, once etcd has given it.
@@ -151,6 +173,11 @@ impl Session {
     /// Until when etcd keeps it, as far as it has answered.
     pub(crate) fn deadline(&self) -> Deadline {
         Deadline::counted_from(*self.life.answered.borrow(), self.life.ttl)
+    }
+
+    /// Whether etcd surely keeps it still.
+    pub(crate) fn is_in_time(&self) -> bool {
+        matches!(self.deadline(), Deadline::At(end) if self.life.means.clock.now() < end)
     }
 
     /// Has it renewed now if the last renewal is older than a sixth of the ttl. Fails if it is over.
@@ -293,14 +320,13 @@ impl Life {
         let Ok(Ok(link)) = tokio::time::timeout(self.patience() * 2, links.link()).await else {
             return Ok(());
         };
-        let reads = link.reads();
         let (sender, receiver) = mpsc::unbounded_channel();
         let (mut answers, mut sent) = (None, self.means.clock.now());
         // It is kept by the stream, which ends with it.
         let _ = sender.send(LeaseKeepAliveRequest { id: lease });
         let mut opening = pin!(self.opened(&link, receiver));
         loop {
-            let before = link.reads().max(reads);
+            let asked = Instant::now();
             let answer = async {
                 let answers = match &mut answers {
                     Some(answers) => answers,
@@ -318,7 +344,7 @@ impl Life {
                     return Ok(());
                 }
                 Err(_) => {
-                    links.suspect(&link, before);
+                    links.suspect(&link, asked);
                     return Ok(());
                 }
             }
@@ -350,8 +376,7 @@ impl Life {
 pub(crate) async fn keep_alive_once(links: &Links, clock: &dyn Clock, lease: i64) -> Result<Option<Moment>> {
     const TO_ANSWER: Duration = Duration::from_secs(3);
     let link = links.link().await?;
-    let reads = link.reads();
-    let sent = clock.now();
+    let (sent, asked_at) = (clock.now(), Instant::now());
     let asked = async {
         let requests = stream::iter([LeaseKeepAliveRequest { id: lease }]);
         let mut client = LeaseClient::with_origin(link.channel(), link.origin());
@@ -370,7 +395,7 @@ pub(crate) async fn keep_alive_once(links: &Links, clock: &dyn Clock, lease: i64
             Err(failure.into())
         }
         Err(_) => {
-            links.suspect(&link, reads);
+            links.suspect(&link, asked_at);
             Err(Failure::silence().into())
         }
     }

@@ -34,6 +34,10 @@ struct Entry {
     home: Home,
     /// The lease its key hangs on.
     lease: Option<i64>,
+    /// Its number in that lease.
+    slot: u32,
+    /// How many requests were sent that delete its key.
+    deletions: u32,
     /// Whether its key may still come to be after we looked: its acquire was sent and not answered.
     unanswered: bool,
     /// Whether it was withdrawn while it was unanswered: then etcd has a key that says so.
@@ -54,9 +58,25 @@ pub(crate) enum Leftover {
     /// Nothing of it was ever sent.
     Nothing,
     /// Its key may be there, and comes no more if it is not.
-    Key(i64),
+    Key(Spot),
     /// Its key may come to be at any time while this lease lives.
-    Late(i64),
+    Late(Spot),
+}
+
+/// Where the key of a claim is: the lease it hangs on, and its number there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Spot {
+    pub(crate) lease: i64,
+    pub(crate) slot: u32,
+}
+
+/// Whose a key is that is about to be deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Deletion {
+    /// This claim's and nobody else's.
+    Own,
+    /// Perhaps another claim's: this one is not in our books.
+    Unknown,
 }
 
 impl Sessions {
@@ -64,21 +84,21 @@ impl Sessions {
         Self { means, known: Mutex::default() }
     }
 
-    /// A session for `claim`, and a note that it may have left something there. A claim that is asked for again stays
-    /// in the session it was in.
-    pub(crate) fn settle(&self, claim: &Claim) -> Arc<Session> {
+    /// A session for `claim`, its number there, and a note that it may have left something. A claim that is asked for again
+    /// stays in the session it was in.
+    pub(crate) fn settle(&self, claim: &Claim) -> (Arc<Session>, u32) {
         let mut known = self.known();
         if let Some(Entry { home: Home::Session(seat), .. }) = known.claims.get(&claim.owner)
-            && !seat.is_over()
+            && !seat.session().is_over()
         {
-            return Arc::clone(seat);
+            return (seat.session().clone(), seat.slot());
         }
         let seat = loop {
             let session = match known.shared.get(&claim.ttl) {
                 Some(session) if !claim.standalone => session.clone(),
                 _ => Session::open(&self.means, claim.ttl),
             };
-            let entered = session.enter();
+            let entered = session.enter(&claim.name);
             match entered {
                 Some(seat) => {
                     if !claim.standalone {
@@ -91,7 +111,7 @@ impl Sessions {
                 }
             }
         };
-        let session = Arc::clone(&seat);
+        let (session, slot) = (seat.session().clone(), seat.slot());
         let now = self.means.clock.now();
         if known.claims.len() >= known.crowded.max(CROWDED) {
             known.claims.retain(|_, entry| !matches!(entry.home, Home::Nobody(end) if end <= now));
@@ -99,16 +119,23 @@ impl Sessions {
         }
         known.claims.insert(
             claim.owner,
-            Entry { home: Home::Session(seat), lease: None, unanswered: false, withdrawn: false },
+            Entry {
+                home: Home::Session(seat),
+                lease: None,
+                slot,
+                deletions: 0,
+                unanswered: false,
+                withdrawn: false,
+            },
         );
-        session
+        (session, slot)
     }
 
-    /// A lease that a standalone claim already has and nobody keeps alive, and until when it counts.
-    pub(crate) fn own_lease(&self, owner: OwnerId) -> Option<(i64, Moment)> {
+    /// Where a standalone claim is that nobody keeps alive, and until when it counts.
+    pub(crate) fn own_lease(&self, owner: OwnerId) -> Option<(Spot, Moment)> {
         match self.known().claims.get(&owner)? {
-            Entry { home: Home::Nobody(end), lease: Some(lease), withdrawn: false, .. } => {
-                Some((*lease, *end))
+            Entry { home: Home::Nobody(end), lease: Some(lease), slot, withdrawn: false, .. } => {
+                Some((Spot { lease: *lease, slot: *slot }, *end))
             }
             _ => None,
         }
@@ -162,8 +189,21 @@ impl Sessions {
     pub(crate) fn leftover(&self, owner: OwnerId) -> Leftover {
         match self.known().claims.get(&owner) {
             None | Some(Entry { lease: None, .. }) => Leftover::Nothing,
-            Some(Entry { lease: Some(lease), unanswered: true, .. }) => Leftover::Late(*lease),
-            Some(Entry { lease: Some(lease), unanswered: false, .. }) => Leftover::Key(*lease),
+            Some(Entry { lease: Some(lease), slot, unanswered, .. }) => {
+                let spot = Spot { lease: *lease, slot: *slot };
+                if *unanswered { Leftover::Late(spot) } else { Leftover::Key(spot) }
+            }
+        }
+    }
+
+    /// A request is about to be sent that deletes the claim's key.
+    pub(crate) fn deleting(&self, owner: OwnerId) -> Deletion {
+        match self.known().claims.get_mut(&owner) {
+            Some(entry) => {
+                entry.deletions += 1;
+                Deletion::Own
+            }
+            None => Deletion::Unknown,
         }
     }
 
@@ -171,6 +211,15 @@ impl Sessions {
     pub(crate) fn forget(&self, owner: OwnerId) {
         // The seat is dropped outside the lock.
         let _gone = self.known().claims.remove(&owner);
+    }
+
+    /// etcd has nothing of the claim any more, and what was sent is answered: another may have its key, unless something else was
+    /// sent.
+    pub(crate) fn forget_clean(&self, owner: OwnerId) {
+        let gone = self.known().claims.remove(&owner);
+        if let Some(Entry { home: Home::Session(seat), unanswered: false, deletions: 0 | 1, .. }) = gone {
+            seat.leave_clean();
+        }
     }
 
     /// Whether the claim is known to be there.

@@ -341,3 +341,26 @@ async fn an_acquire_that_comes_later_than_its_withdrawal_takes_nothing() {
         proxy.heal();
     }
 }
+
+#[tokio::test]
+async fn an_answer_that_is_slow_is_waited_for_though_others_on_its_connection_have_less_patience() {
+    let engine = engines::private(&Config::etcd()).unwrap();
+    let proxy = Proxy::start(engine.address(), support::wire::http2());
+    let mine = Arc::new(backend(&format!("etcd://{}/", proxy.address())).await.unwrap());
+    // The session is there.
+    let first = claim("first");
+    assert!(matches!(mine.try_acquire(&first).await.unwrap(), Attempt::Granted(_)));
+    let held =
+        proxy.on(Which::matching(|frame| support::wire::asks_for(Operation::Acquire, frame)), Deed::Hold);
+    let slow = claim("slow");
+    let acquiring = tokio::spawn({
+        let (mine, slow) = (mine.clone(), slow.clone());
+        async move { mine.acquire(&slow).await }
+    });
+    soon("the acquire is caught", held.caught()).await;
+    // It waits behind the acquire, gives up after half a second, and asks again over another connection.
+    assert_eq!(soon("it is answered", mine.inspect(&slow.name)).await.unwrap(), None);
+    held.let_go();
+    let grant = soon("the acquire is answered", acquiring).await.unwrap().expect("it was only slow");
+    assert_eq!(mine.release(&grant).await.unwrap(), Release::Released);
+}

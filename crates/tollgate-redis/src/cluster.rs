@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::{Cmd, ErrorKind as Kind, FromRedisValue, RedisError, ServerErrorKind, Value};
+use tollgate_core::url::Host;
 use tollgate_core::{Clock, Error, ErrorKind, Result};
 
 use crate::endpoint::{Endpoint, Speech, Target};
@@ -13,7 +14,6 @@ use crate::link::Link;
 use crate::links::{Links, Subscription};
 use crate::script::Request;
 use crate::sentinel::once;
-use tollgate_core::url::Host;
 
 /// How often a request follows a key that moves.
 const FOLLOWED: usize = 8;

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use redis::{AsyncConnectionConfig, Cmd};
+use tollgate_core::url::Host;
 use tollgate_core::{Error, ErrorKind, Result};
 
 use crate::endpoint::{Endpoint, Speech};
 use crate::error::{lacks_command, of_connect};
 use crate::wire::{SHORT, Wire};
-use tollgate_core::url::Host;
 
 /// Servers that watch over a primary and its replicas.
 pub(crate) struct Sentinel {

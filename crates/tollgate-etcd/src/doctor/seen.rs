@@ -1,6 +1,7 @@
 //! What an etcd says of itself, every member of it.
 
 use futures_util::future::join_all;
+use tollgate_core::url::Host;
 use tollgate_core::{Keeper, Result};
 
 use crate::config::EtcdConfig;
@@ -9,7 +10,6 @@ use crate::links::{Links, Repeat};
 use crate::ops::put;
 use crate::wire::compare::{CompareResult, CompareTarget, TargetUnion};
 use crate::wire::{AlarmType, Compare, Member, StatusResponse, TxnRequest};
-use tollgate_core::url::Host;
 
 /// What was seen.
 pub(super) struct Seen {

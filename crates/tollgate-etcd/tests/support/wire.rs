@@ -38,7 +38,17 @@ fn deletes(message: &[u8]) -> bool {
     let Some((0x0a, rest)) = message.split_first().map(|(first, rest)| (*first, rest)) else { return false };
     // A length below 128 is one byte, a longer one two.
     let key = rest.iter().position(|byte| *byte < 0x80).map_or(&[][..], |last| &rest[last + 1..]);
-    key.starts_with(b"/locks/") && !key.contains(&0) && key.iter().rev().take(32).all(u8::is_ascii_hexdigit)
+    key.starts_with(b"/locks/") && !key.contains(&0) && ends_like_a_claim(key)
+}
+
+/// Whether a key is of one claim, and nothing follows it.
+fn ends_like_a_claim(key: &[u8]) -> bool {
+    let Some(at) = key.iter().rposition(|byte| *byte == b'~') else { return false };
+    match &key[at + 1..] {
+        [b'x' | b's'] => true,
+        [b'p', limit @ ..] => !limit.is_empty() && limit.iter().all(u8::is_ascii_digit),
+        _ => false,
+    }
 }
 
 /// The tag of a comparison's field 64, the end of a range.

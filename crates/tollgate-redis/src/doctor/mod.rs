@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use tollgate_core::guarantees::Basis;
+use tollgate_core::url::Host;
 use tollgate_core::{BootClock, Checkup, Fault, Finding, Guarantees, Keeper, Result, Severity};
 
 use crate::capabilities::capabilities;
@@ -24,7 +25,6 @@ use crate::endpoint::Endpoint;
 use crate::sentinel::Sentinel;
 pub use redlock::examine_redlock;
 use seen::Seen;
-use tollgate_core::url::Host;
 
 /// Examines the Redis that `config` names, every server of it. Asks over connections of its own and changes nothing.
 ///

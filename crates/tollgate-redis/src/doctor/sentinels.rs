@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use redis::Cmd;
 use tollgate_core::Finding;
+use tollgate_core::url::Host;
 
 use crate::endpoint::{Endpoint, Speech};
 use crate::sentinel::once;
-use tollgate_core::url::Host;
 
 /// Fewer cannot outvote a single one that is cut off.
 const ENOUGH: u64 = 3;

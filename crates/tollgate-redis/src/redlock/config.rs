@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use tollgate_core::tls::TlsFiles;
 use tollgate_core::{Error, ErrorKind, Result};
 
 use crate::config::{RedisConfig, Servers};
 use crate::endpoint::Endpoint;
 use crate::redlock::script::RESERVED;
-use tollgate_core::tls::TlsFiles;
 
 /// Which Redises, and which part of them.
 #[derive(Clone)]
