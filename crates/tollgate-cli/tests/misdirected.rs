@@ -5,20 +5,13 @@ mod support;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use support::{Sandbox, eventually, text};
+use support::{Sandbox, eventually, redis_cli, text};
 use tollgate_testkit::engines::{self, Config, Engine};
 
 fn redis() -> Engine {
     engines::private(&Config::redis()).unwrap()
-}
-
-fn redis_cli(address: SocketAddr, words: &[&str]) -> String {
-    let port = address.port().to_string();
-    let output = Command::new("redis-cli").args(["-p", &port]).args(words).output().unwrap();
-    text(&output.stdout).trim().to_owned()
 }
 
 /// Runs a command under a lock at `url`, which fails with `code` and says all of `words`.

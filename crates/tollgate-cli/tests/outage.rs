@@ -5,7 +5,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use support::{Sandbox, eventually, text};
+use support::{Sandbox, eventually, redis_cli, text};
 use tollgate_testkit::engines::{self, Config, Data};
 
 #[test]
@@ -37,4 +37,31 @@ fn a_command_that_waits_outlasts_a_restart_of_redis() {
     assert_eq!(holder.code(), 0, "{}", holder.stderr());
     assert_eq!(waits.code(), 0, "{}", waits.stderr());
     assert_eq!(sandbox.read("in"), "\n");
+}
+
+#[test]
+fn why_a_lock_could_not_be_renewed_is_said() {
+    let engine = engines::private(&Config::redis()).unwrap();
+    let (sandbox, url) = (Sandbox::new(), format!("redis://{}/", engine.address()));
+    let hold = "echo >held; sleep 30";
+    let mut holder = sandbox.start(&["run", "--url", &url, "--ttl", "2s", "a", "--", "sh", "-c", hold]);
+    sandbox.wait_for("held");
+    redis_cli(engine.address(), &["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    assert_eq!(holder.code(), 76, "{}", holder.stderr());
+    let said = holder.stderr();
+    assert!(said.contains("could not be renewed") && said.contains("min-replicas-to-write"), "{said}");
+}
+
+#[test]
+fn a_command_that_ended_under_its_lock_has_its_own_code_though_redis_stood_still() {
+    let engine = engines::private(&Config::redis()).unwrap();
+    let (sandbox, url) = (Sandbox::new(), format!("redis://{}/", engine.address()));
+    let hold = "echo >held; until test -e go; do sleep 0.02; done; exit 7";
+    let mut holder = sandbox.start(&["run", "--url", &url, "--ttl", "3s", "a", "--", "sh", "-c", hold]);
+    sandbox.wait_for("held");
+    engine.pause();
+    std::fs::write(sandbox.path("go"), "").unwrap();
+    std::thread::sleep(Duration::from_secs(4));
+    engine.resume();
+    assert_eq!(holder.code(), 7, "{}", holder.stderr());
 }

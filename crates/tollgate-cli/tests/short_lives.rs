@@ -4,19 +4,12 @@
 
 mod support;
 
-use std::net::SocketAddr;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use support::{Running, Sandbox, eventually, text};
+use support::{Running, Sandbox, eventually, redis_cli, text};
 use tollgate_testkit::engines::{self, Config, Data, Engine};
-
-fn redis_cli(address: SocketAddr, words: &[&str]) -> String {
-    let port = address.port().to_string();
-    let output = Command::new("redis-cli").args(["-p", &port]).args(words).output().unwrap();
-    text(&output.stdout).trim().to_owned()
-}
 
 /// `acquire` that waits behind a holder.
 fn waiting(sandbox: &Sandbox, engine: &Engine, url: &str, ttl: &str) -> (String, Running) {

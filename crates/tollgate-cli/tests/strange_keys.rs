@@ -5,16 +5,10 @@ mod support;
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
-use support::{Sandbox, eventually, text};
+use support::{Sandbox, eventually, redis_cli, text};
 use tollgate_testkit::engines::{self, Config};
-
-fn redis_cli(address: SocketAddr, words: &[&str]) {
-    let port = address.port().to_string();
-    let output = Command::new("redis-cli").args(["-p", &port]).args(words).output().unwrap();
-    assert!(output.status.success(), "{}", text(&output.stderr));
-}
 
 /// Everything that looks at locks, with a hash in the place of one and another that is held.
 fn look_around(url: &str, addresses: &[SocketAddr]) {

@@ -1,7 +1,7 @@
 //! What a guard believes of its grant, and the one place that decides it is over.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -74,6 +74,8 @@ pub(crate) struct Hold {
     progress: AtomicU64,
     /// The last word on the state. `Lost` is written once and stays.
     told: Told,
+    /// What the last renewal failed with.
+    trouble: Mutex<Option<Box<str>>>,
     /// Wakes the keeper's task: something changed.
     pub(crate) nudge: Notify,
 }
@@ -92,6 +94,7 @@ impl Hold {
             hold_end: limits.max_hold.map_or(Moment::MAX, |most| now + most),
             progress: AtomicU64::new(now.as_nanos()),
             told: Told::new(GuardState::Held),
+            trouble: Mutex::default(),
             nudge: Notify::new(),
             backend,
             clock,
@@ -182,6 +185,7 @@ impl Hold {
 
     /// The engine answered a renewal. Never revives what is lost.
     pub(crate) fn renewed(&self, deadline: Deadline) {
+        self.note_trouble(None);
         self.believe_until(deadline);
         self.told.change(|told| (told == GuardState::Jeopardy).then_some(GuardState::Held));
     }
@@ -200,6 +204,18 @@ impl Hold {
     pub(crate) fn renewal_failed(&self) {
         self.backend.note(&Note::RenewalFailed(&self.grant));
         self.told.change(|told| (told == GuardState::Held).then_some(GuardState::Jeopardy));
+    }
+
+    fn note_trouble(&self, trouble: Option<&str>) {
+        let mut noted = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        if trouble.is_some() || noted.is_some() {
+            *noted = trouble.map(Box::from);
+        }
+    }
+
+    /// What the last renewal failed with, if it failed with something that can be said.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).as_deref().map(str::to_owned)
     }
 
     /// It is over. The first cause stays; answers whether this was the first.
@@ -240,6 +256,7 @@ impl Hold {
                 Err(self.lost_error(cause).during("extend"))
             }
             Err(error) => {
+                self.note_trouble(Some(error.message()));
                 self.renewal_failed();
                 Err(error.during("extend").on(&self.grant.name))
             }

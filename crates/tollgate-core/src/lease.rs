@@ -92,6 +92,21 @@ impl Lease {
         Some(self.hold.deadline().0).filter(|deadline| *deadline != Moment::MAX)
     }
 
+    /// What the engine refused the last renewal with, until one succeeds. `None` also if it did not answer at all.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> tollgate::Result<()> {
+    /// let locks = tollgate::connect("memory:doc-trouble").await?;
+    /// let guard = locks.lock("orders/42").acquire().await?;
+    /// assert_eq!(guard.trouble(), None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn trouble(&self) -> Option<String> {
+        self.hold.trouble()
+    }
+
     /// Makes sure that at least `wanted` is left, renewing if needed, or fails.
     ///
     /// ```

@@ -198,7 +198,11 @@ impl<'a> Watch<'a> {
                     show::short(most)
                 ));
             }
-            _ => tell::note(&format!("the lock could not be renewed in time{consequence}")),
+            _ => {
+                let why = self.guards.iter().find_map(|guard| guard.trouble());
+                let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
+                tell::note(&format!("the lock could not be renewed in time{why}{consequence}"));
+            }
         }
     }
 

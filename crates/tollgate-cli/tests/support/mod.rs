@@ -7,6 +7,7 @@
 )]
 
 use std::io::{PipeReader, PipeWriter, Write};
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -16,6 +17,14 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// How long anything may take that should happen soon.
 pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What `redis-cli` prints.
+pub fn redis_cli(address: SocketAddr, words: &[&str]) -> String {
+    let port = address.port().to_string();
+    let output = Command::new("redis-cli").args(["-p", &port]).args(words).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    text(&output.stdout).trim().to_owned()
+}
 
 /// A folder of its own for each test, with locks in it.
 pub struct Sandbox {
