@@ -102,6 +102,8 @@ pub(crate) struct What {
 
 /// A watch. Dropping it cancels it.
 pub(crate) struct Watch {
+    /// Where its stream is.
+    pub(crate) runtime: Id,
     ids: Vec<i64>,
     pub(crate) create: WatchCreateRequest,
     sender: UnboundedSender<Signal>,
@@ -185,9 +187,9 @@ impl Hub {
         drop(replaced);
     }
 
-    /// A watch that was kept and tells of the same, from before now on.
+    /// A watch that was kept on this runtime and tells of the same, from before now on.
     pub(crate) fn parked_for(&self, what: &What) -> Option<Watch> {
-        let watch = self.parked().take(&what.span.key)?;
+        let watch = self.parked().take(&(Handle::current().id(), what.span.key.clone()))?;
         self.board().watches.get_mut(&watch.ids[0])?.unheard = None;
         Some(watch)
     }
@@ -203,7 +205,8 @@ impl Hub {
             ..WatchCreateRequest::default()
         };
         let ids = vec![self.create(&create, &sender)];
-        Watch { ids, create, sender, hub: self.clone(), signals }
+        let runtime = Handle::current().id();
+        Watch { runtime, ids, create, sender, hub: self.clone(), signals }
     }
 
     /// Asks for a watch that tells `sender`, over a new stream if there is none.

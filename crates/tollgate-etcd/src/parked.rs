@@ -5,15 +5,17 @@
 
 use std::collections::HashMap;
 
+use tokio::runtime::Id;
+
 use crate::hub::Watch;
 
 /// How many are kept. Each costs etcd a few hundred bytes.
 const MOST: usize = 256;
 
-/// Watches on one key each, by that key.
+/// Watches on one key each, by that key and the runtime they are on: another one's may not run when it is needed.
 #[derive(Default)]
 pub(crate) struct Parked {
-    watches: HashMap<Vec<u8>, (u64, Watch)>,
+    watches: HashMap<(Id, Vec<u8>), (u64, Watch)>,
     turn: u64,
 }
 
@@ -21,7 +23,7 @@ impl Parked {
     /// Keeps a watch; answers the one that is kept no longer, if there is one.
     pub(crate) fn put(&mut self, watch: Watch) -> Option<Watch> {
         self.turn += 1;
-        let key = watch.create.key.to_vec();
+        let key = (watch.runtime, watch.create.key.to_vec());
         if let Some((_, before)) = self.watches.insert(key, (self.turn, watch)) {
             return Some(before);
         }
@@ -32,7 +34,7 @@ impl Parked {
         self.take(&oldest)
     }
 
-    pub(crate) fn take(&mut self, key: &[u8]) -> Option<Watch> {
+    pub(crate) fn take(&mut self, key: &(Id, Vec<u8>)) -> Option<Watch> {
         self.watches.remove(key).map(|(_, watch)| watch)
     }
 }

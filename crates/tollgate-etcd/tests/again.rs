@@ -131,3 +131,39 @@ async fn a_waiter_is_not_misled_by_a_later_claim_with_the_key_it_waits_for() {
     assert!(again.token > grant.token && grant.token > first.token);
     assert_eq!(ahead.release(&again).await.unwrap(), Release::Released);
 }
+
+#[tokio::test]
+async fn a_watch_on_a_runtime_that_stands_still_is_nobody_elses() {
+    let engine = engines::private(&Config::etcd()).unwrap();
+    let ahead = backend(&url(&engine)).await.unwrap();
+    let behind = Arc::new(backend(&url(&engine)).await.unwrap());
+    let first = taken(&ahead, "turn").await;
+    let (leave, standing) = std::sync::mpsc::channel::<()>();
+    let elsewhere = std::thread::spawn({
+        let behind = behind.clone();
+        move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let grant = runtime.block_on(behind.acquire(&claim("turn"))).unwrap();
+            runtime.block_on(behind.release(&grant)).unwrap();
+            // It is there, and nothing in it runs.
+            let _ = standing.recv();
+        }
+    });
+    let waits =
+        async || ahead.inspect(&first.name).await.unwrap().is_some_and(|state| state.waiters.len() == 1);
+    until("it waits elsewhere", waits).await;
+    assert_eq!(ahead.release(&first).await.unwrap(), Release::Released);
+    until("it has been in", async || ahead.inspect(&first.name).await.unwrap().is_none()).await;
+
+    let second = taken(&ahead, "turn").await;
+    assert_eq!(spot(&second), spot(&first), "it has the same key");
+    let waiting =
+        tokio::spawn(async move { behind.acquire(&claim("turn")).await.map(|grant| (grant, behind)) });
+    until("it waits here", waits).await;
+    assert_eq!(ahead.release(&second).await.unwrap(), Release::Released);
+    let (grant, behind) =
+        tokio::time::timeout(secs(8), waiting).await.expect("it hears of it").unwrap().unwrap();
+    assert_eq!(behind.release(&grant).await.unwrap(), Release::Released);
+    drop(leave);
+    elsewhere.join().unwrap();
+}
