@@ -93,6 +93,9 @@ impl EtcdBackend {
             _ => {
                 let ahead = placed.view.all.then_some(placed.view.ahead.len());
                 self.remove(claim.owner, &placed.key, placed.revision).await?;
+                if claim.standalone {
+                    self.tidy_up(placed.spot.lease).await;
+                }
                 Ok(Attempt::Busy(Contention { ahead, retry_after: None }))
             }
         }
@@ -133,6 +136,9 @@ impl EtcdBackend {
         }
         note_age(claim, known);
         self.sessions.forget_clean(claim.owner);
+        if claim.standalone {
+            self.tidy_up(spot.lease).await;
+        }
         Ok(Some(Attempt::Busy(Contention { ahead: all.then_some(ahead.len()), retry_after: None })))
     }
 

@@ -21,6 +21,10 @@ use crate::sessions::{Deletion, Leftover, Sessions, Spot};
 use crate::wire::request_op::Request as Op;
 use crate::wire::{LeaseGrantRequest, LeaseRevokeRequest, RangeRequest, RequestOp, TxnRequest};
 
+/// The shortest ttl of an etcd whose settings nobody has changed.
+const USUAL_TTL: Duration = Duration::from_secs(2);
+/// How long a caller is kept waiting for the end of a lease that nobody needs any more.
+const TO_TIDY_UP: Duration = Duration::from_secs(1);
 /// Before a watch that broke is made again.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -42,10 +46,7 @@ impl EtcdBackend {
         // What a lease needs no rights for, a key does.
         let probe = RangeRequest { key: layout.probe().into(), count_only: true, ..RangeRequest::default() };
         links.range(probe).await?;
-        let shortest = links.lease_grant(LeaseGrantRequest { ttl: 1, id: 0 }).await?;
-        // If it fails the lease ends by itself, soon.
-        let _ = links.lease_revoke(LeaseRevokeRequest { id: shortest.id }).await;
-        let ttl = ttl_from(Duration::from_secs(shortest.ttl.unsigned_abs()));
+        let ttl = ttl_from(shortest_ttl(&links).await?);
         let sessions = Arc::new(Sessions::new(Means { links: links.clone(), clock: clock.clone(), ttl }));
         let hub = Hub::new(links.clone());
         Ok(Self { links, layout, sessions, hub, clock, capabilities: capabilities(ttl) })
@@ -143,6 +144,12 @@ impl EtcdBackend {
         }
     }
 
+    /// Ends a lease on which nothing hangs any more. If that fails it ends by itself. Not in the background: a process that
+    /// has nothing else to do would be gone before.
+    pub(crate) async fn tidy_up(&self, lease: i64) {
+        let _ = tokio::time::timeout(TO_TIDY_UP, self.end_lease(lease)).await;
+    }
+
     async fn end_lease(&self, lease: i64) -> Result<()> {
         match self.links.lease_revoke(LeaseRevokeRequest { id: lease }).await {
             Ok(_) | Err(Failure { why: Why::NoLease, .. }) => Ok(()),
@@ -200,15 +207,25 @@ impl EtcdBackend {
         }
         let (deleted, again) = self.remove(grant.owner, &key, handle.revision).await?;
         if grant.standalone {
-            let links = self.links.clone();
-            // If it fails the lease ends by itself.
-            self.links.keeper().spawn(async move {
-                let _ = links.lease_revoke(LeaseRevokeRequest { id: handle.lease }).await;
-            });
+            self.tidy_up(handle.lease).await;
         }
         // A lock that was still ours by the deadline was given back by the request whose answer was lost.
         let in_time = matches!(grant.deadline, Deadline::At(end) if self.clock.now() < end);
         Ok(if deleted || (again && in_time) { Release::Released } else { Release::AlreadyLost })
+    }
+}
+
+/// The shortest ttl that this etcd can do.
+async fn shortest_ttl(links: &Links) -> Result<Duration> {
+    match links.lease_grant(LeaseGrantRequest { ttl: 1, id: 0 }).await {
+        Ok(granted) => {
+            // If it fails the lease ends by itself, soon.
+            let _ = links.lease_revoke(LeaseRevokeRequest { id: granted.id }).await;
+            Ok(Duration::from_secs(granted.ttl.unsigned_abs()))
+        }
+        // No lock can be taken, but all can be looked at and given back.
+        Err(Failure { why: Why::Full, .. }) => Ok(USUAL_TTL),
+        Err(failure) => Err(failure.into()),
     }
 }
 

@@ -51,6 +51,8 @@ pub(crate) enum Why {
     NoLease,
     /// The revision that was asked for is compacted away.
     Compacted,
+    /// It writes nothing more, but it can still be read and deleted from.
+    Full,
     /// etcd said no; it will say it again.
     Refused,
 }
@@ -113,7 +115,8 @@ impl From<Status> for Failure {
                 "what was asked for is compacted away; try again",
             ),
             Code::ResourceExhausted if says.contains("database space exceeded") => {
-                (Executed::No, Why::Refused, ErrorKind::Unavailable, FULL)
+                // It is refused when it is applied, too, and by the first of several that are.
+                (Executed::Perhaps, Why::Full, ErrorKind::Indeterminate, FULL)
             }
             Code::ResourceExhausted if says.contains("too many requests") => {
                 (Executed::No, Why::MemberUnfit, ErrorKind::Unavailable, "etcd has too much to do; try again")
@@ -189,7 +192,6 @@ mod tests {
             (Code::NotFound, "etcdserver: requested lease not found"),
             (Code::Unavailable, "etcdserver: no leader"),
             (Code::PermissionDenied, "etcdserver: permission denied"),
-            (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded"),
             (Code::Unauthenticated, "etcdserver: invalid auth token"),
         ] {
             assert_eq!(of(code, says).executed, Executed::No, "{says}");
@@ -199,6 +201,7 @@ mod tests {
             (Code::Unavailable, "etcdserver: request timed out, possibly due to previous leader failure"),
             (Code::Unavailable, "etcdserver: server stopped"),
             (Code::Unknown, "raft: proposal dropped"),
+            (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded"),
             (Code::Internal, "anything"),
             (Code::Cancelled, "anything"),
             (Code::DeadlineExceeded, "context deadline exceeded"),

@@ -62,6 +62,8 @@ struct Current {
     /// Each runtime's connection.
     seats: HashMap<Id, Seat>,
     token: Option<MetadataValue<Ascii>>,
+    /// Which cluster this is, since somebody has answered.
+    cluster: Option<u64>,
     /// When each endpoint last failed us: those that did long ago, or never, are tried first.
     failed: Vec<Option<Instant>>,
     /// Those that only serve what was under way when they were left.
@@ -85,6 +87,8 @@ struct Opened {
     token: Option<MetadataValue<Ascii>>,
     /// Whether that member is the leader, as it says.
     leads: bool,
+    /// The cluster that it is in.
+    cluster: u64,
 }
 
 /// Whether a request may be sent again though nobody knows whether it was executed.
@@ -143,10 +147,11 @@ impl Links {
         let opened = self.open().await;
         let mut current = self.current();
         match opened {
-            Ok(Opened { link, token, .. }) => {
+            Ok(Opened { link, token, cluster, .. }) => {
                 if current.closed {
                     return Err(closed());
                 }
+                current.cluster = Some(cluster);
                 // Runtimes that are gone took their connections with them.
                 current.seats.retain(|id, seat| {
                     *id == runtime || seat.link.as_ref().is_none_or(|link| !link.is_closed())
@@ -173,7 +178,8 @@ impl Links {
     }
 
     /// The leader, if it is among the endpoints and answers soon: others have to ask it, too. Else the first that answers, those
-    /// that failed least lately first, and the next one tried when one hesitates.
+    /// that failed least lately first, and the next one tried when one hesitates. The first time all are asked that answer soon:
+    /// they must be of one cluster.
     async fn open(&self) -> Result<Opened> {
         let mut order: Vec<usize> = (0..self.0.endpoints.len()).collect();
         order.sort_by_key(|endpoint| self.current().failed[*endpoint]);
@@ -197,23 +203,34 @@ impl Links {
             }
         };
         drop(attempts);
-        if first.leads {
+        let known = self.current().cluster;
+        if first.leads && known.is_some() {
             return Ok(first);
         }
         let others = order.into_iter().filter(|endpoint| *endpoint != first.link.endpoint());
         let mut others: FuturesUnordered<_> = others.map(|endpoint| self.greet_in_time(endpoint)).collect();
-        let leader = async {
-            while let Some(other) = others.next().await {
-                if let Ok(opened) = other
-                    && opened.leads
-                {
-                    return Some(opened);
-                }
+        let (until, mut best) = (tokio::time::Instant::now() + STAGGER, first);
+        while let Ok(Some(other)) = tokio::time::timeout_at(until, others.next()).await {
+            let Ok(other) = other else { continue };
+            if other.cluster != best.cluster {
+                return Err(self.of_strangers(&best.link, &other.link));
             }
-            None
-        };
-        let leader = tokio::time::timeout(STAGGER, leader).await.ok().flatten();
-        Ok(leader.unwrap_or(first))
+            if other.leads && !best.leads {
+                best = other;
+            }
+            if best.leads && known.is_some() {
+                break;
+            }
+        }
+        Ok(best)
+    }
+
+    fn of_strangers(&self, one: &Link, other: &Link) -> Error {
+        let (one, other) = (&self.0.endpoints[one.endpoint()], &self.0.endpoints[other.endpoint()]);
+        let message = format!(
+            "{one} and {other} are of two clusters, which know nothing of each other's locks; name members of one"
+        );
+        Error::new(ErrorKind::Config, message)
     }
 
     async fn greet_in_time(&self, endpoint: usize) -> Result<Opened> {
@@ -245,8 +262,13 @@ impl Links {
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
         let token = self.authenticate(&link).await?;
-        let leads = status.header.is_some_and(|header| header.member_id == status.leader);
-        Ok(Opened { link, token, leads })
+        let header = status.header.unwrap_or_default();
+        if self.current().cluster.is_some_and(|known| known != header.cluster_id) {
+            let message = format!("etcd at {host} is of another cluster than before; name members of one");
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        let leads = header.member_id == status.leader;
+        Ok(Opened { link, token, leads, cluster: header.cluster_id })
     }
 
     async fn authenticate(&self, link: &Link) -> Result<Option<MetadataValue<Ascii>>> {
@@ -382,7 +404,8 @@ impl Links {
                 return Err(failure);
             }
             perhaps |= failure.executed == Executed::Perhaps;
-            patience *= 2;
+            // What is refused at once is asked again many times.
+            patience = (patience * 2).min(ALL_TOGETHER);
             tokio::time::sleep(PAUSE).await;
         }
     }
@@ -397,7 +420,7 @@ impl Links {
                 let token = token.map_err(|_| Failure::silence())?.map_err(Failure::unreachable)?;
                 self.current().token = token;
             }
-            Why::Token | Why::Silence | Why::NoLease | Why::Compacted | Why::Refused => {}
+            Why::Token | Why::Silence | Why::NoLease | Why::Compacted | Why::Full | Why::Refused => {}
         }
         Ok(())
     }

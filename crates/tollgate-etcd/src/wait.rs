@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tollgate_core::wait::Outage;
 use tollgate_core::{Claim, Error, ErrorKind, Grant, LockName, Mode, Result};
 
 use crate::acquire::{Placed, View, page};
@@ -40,16 +41,36 @@ enum Still {
 }
 
 impl EtcdBackend {
-    /// Waits until the lock is ours.
+    /// Waits until the lock is ours. Whose place went with its session, or was deleted, queues up again; and so does who finds
+    /// nobody to ask meanwhile. What nobody knows is not asked again.
     pub(crate) async fn wait(&self, claim: &Claim) -> Result<Grant> {
         if let Some(grant) = self.again(claim).await? {
             return Ok(grant);
         }
+        let (mut waited, mut outage) = (false, Outage::default());
+        loop {
+            let error = match self.wait_in_turn(claim, &mut waited, &mut outage).await {
+                Err(error) if waited && !claim.standalone => error,
+                answer => return answer,
+            };
+            match error.kind() {
+                ErrorKind::Lost if error.is_retryable() => {
+                    self.sessions.forget(claim.owner);
+                    tokio::time::sleep(PAUSE).await;
+                }
+                ErrorKind::Unavailable => tokio::time::sleep(outage.pause(error)?).await,
+                _ => return Err(error),
+            }
+        }
+    }
+
+    async fn wait_in_turn(&self, claim: &Claim, waited: &mut bool, outage: &mut Outage) -> Result<Grant> {
         let mut placed = self.place(claim).await?;
+        outage.is_over();
         let session = placed.session.clone();
-        let (mut waited, mut watched) = (false, None);
+        let mut watched = None;
         while let Verdict::After(turn) = self.verdict(claim, &mut placed).await? {
-            waited = true;
+            *waited = true;
             let as_of = tokio::select! {
                 as_of = self.until_moved(&claim.name, &placed, turn, &mut watched) => as_of,
                 () = session.ended() => return Err(over()),
@@ -62,11 +83,11 @@ impl EtcdBackend {
         if let Some((Turn::Left(_), watch)) = watched {
             self.hub.park(watch);
         }
-        if waited && matches!(claim.mode, Mode::Permit { .. }) {
+        if *waited && matches!(claim.mode, Mode::Permit { .. }) {
             self.tell_those_behind(claim, &placed).await?;
         }
         let grant = self.granted(claim, &placed);
-        Ok(if waited { grant.after_waiting() } else { grant })
+        Ok(if *waited { grant.after_waiting() } else { grant })
     }
 
     /// Waits until the queue may have moved, and tells how recent the next look at it has to be. The watch that it makes is kept

@@ -204,7 +204,7 @@ async fn a_lease_that_is_revoked_behind_our_back_is_a_loss_at_once() {
 }
 
 #[tokio::test]
-async fn a_waiter_whose_lease_is_revoked_is_never_granted() {
+async fn a_waiter_whose_lease_is_revoked_is_not_granted_by_that_and_queues_up_again() {
     let engine = engines::private(&Config::etcd()).unwrap();
     let (holds, waits) = (backend(&url(&engine)).await.unwrap(), backend(&url(&engine)).await.unwrap());
     let Attempt::Granted(grant) = holds.try_acquire(&claim("a")).await.unwrap() else { panic!("it is free") };
@@ -216,9 +216,52 @@ async fn a_waiter_whose_lease_is_revoked_is_never_granted() {
     let leases = ctl(engine.address(), &["lease", "list"]);
     let lease = leases.lines().find(|line| !before.contains(*line) && !line.starts_with("found")).unwrap();
     ctl(engine.address(), &["lease", "revoke", lease]);
-    let refused = soon("it hears of it", waiting).await.unwrap();
-    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Lost);
+    until("it waits with another", async || both().await && !waiting.is_finished()).await;
+    let claims = ctl(engine.address(), &["get", "--prefix", "--keys-only", "/locks/a/"]);
+    assert!(!claims.contains(lease), "{claims}");
     assert_eq!(holds.release(&grant).await.unwrap(), Release::Released);
+    let next = soon("it is in", waiting).await.unwrap().unwrap();
+    assert!(next.token > grant.token);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_outlasts_an_etcd_that_is_away_for_longer_than_its_session() {
+    let engine = engines::private(&Config::etcd()).unwrap();
+    let locks = locks(&url(&engine)).await.unwrap();
+    // Somebody who is not ours, and whom no lease ends.
+    ctl(engine.address(), &["put", "/locks/a/somebody", ""]);
+    let waiting = tokio::spawn(locks.lock("a").ttl(secs(2)).acquire());
+    let waits =
+        async || locks.inspect("a").await.is_ok_and(|seen| seen.is_some_and(|seen| seen.waiters.len() == 1));
+    until("it waits", waits).await;
+    engine.kill();
+    tokio::time::sleep(secs(4)).await;
+    assert!(!waiting.is_finished(), "it gave up");
+    engine.restart(Data::Kept).unwrap();
+    until("it waits again", waits).await;
+    ctl(engine.address(), &["del", "/locks/a/somebody"]);
+    drop(soon("it is in", waiting).await.unwrap().unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_without_a_leader_that_is_the_only_one_we_know_is_waited_for() {
+    let engine = three();
+    let known = engine.nodes()[0].address();
+    let locks = locks(&format!("etcd://{known}/")).await.unwrap();
+    let guard = locks.lock("a").ttl(secs(60)).acquire().await.unwrap();
+    for other in &engine.nodes()[1..] {
+        other.kill();
+    }
+    // As long as it asks again and again, and is refused at once.
+    let refused = locks.lock("b").ttl(secs(60)).try_acquire().await.unwrap_err();
+    assert!(refused.is_retryable(), "{refused}");
+    let seen = locks.inspect("a").await.unwrap_err();
+    assert_eq!(seen.kind(), ErrorKind::Unavailable, "{seen}");
+    for other in &engine.nodes()[1..] {
+        other.restart(Data::Kept).unwrap();
+    }
+    until("it has a leader", async || locks.inspect("a").await.is_ok()).await;
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -50,6 +50,59 @@ async fn nobody_at_the_port_is_said_with_the_address() {
 }
 
 #[tokio::test]
+async fn members_of_two_clusters_are_told_from_each_other() {
+    let (one, other) = [(); 2].map(|()| engines::private(&Config::etcd()).unwrap()).into();
+    let (one_at, other_at) = (one.address().to_string(), other.address().to_string());
+    for hosts in [format!("{one_at},{other_at}"), format!("{other_at},{one_at}")] {
+        let refused = refusal(&format!("etcd://{hosts}/")).await;
+        says(&refused, ErrorKind::Config, &[&one_at, &other_at, "two clusters"]);
+    }
+    // Also if the other one was not there at first.
+    other.kill();
+    let locks = locks(&format!("etcd://{one_at},{other_at}/")).await.unwrap();
+    locks.lock("a").ttl(secs(10)).acquire().await.unwrap().release().await.unwrap();
+    other.restart(Data::Kept).unwrap();
+    one.kill();
+    let refused = async || locks.lock("a").ttl(secs(10)).try_acquire().await.expect_err("it is another's");
+    // What was on its way when the connection ended is not known.
+    until("it is asked", async || refused().await.kind() == ErrorKind::Config).await;
+    says(&refused().await, ErrorKind::Config, &[&other_at, "another cluster"]);
+}
+
+#[tokio::test]
+async fn locks_of_an_etcd_that_is_full_are_seen_and_given_back_and_none_is_taken() {
+    let engine = engines::private(&Config::etcd().argument("--quota-backend-bytes=2000000")).unwrap();
+    let before = locks(&url(&engine)).await.unwrap();
+    let guard = before.lock("a").ttl(secs(60)).acquire().await.unwrap();
+    let much = "x".repeat(100_000);
+    let fill = || etcdctl(engine.address()).args(["put", "much", &much]).output().unwrap().status.success();
+    assert!((0..200).any(|_| !fill()), "it is never full");
+    let after = locks(&url(&engine)).await.unwrap();
+    assert_eq!(after.inspect("a").await.unwrap().unwrap().holders.len(), 1);
+    let refused = after.lock("b").ttl(secs(60)).try_acquire().await.unwrap_err();
+    assert!(refused.to_string().contains("full"), "{refused}");
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+    assert_eq!(after.inspect("a").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_lock_that_nobody_renews_leaves_no_lease_behind() {
+    let engine = engines::private(&Config::etcd()).unwrap();
+    let locks = locks(&url(&engine)).await.unwrap();
+    let request = || locks.lock("a").ttl(secs(3600)).no_renew();
+    let leases = || ctl(engine.address(), &["lease", "list"]).lines().next().unwrap().to_owned();
+    let before = leases();
+    assert_eq!(request().acquire().await.unwrap().release().await.unwrap(), Release::Released);
+    assert_eq!(leases(), before, "a release left one");
+    let held = request().acquire().await.unwrap();
+    let with_one = leases();
+    assert!(request().try_acquire().await.unwrap().is_none());
+    assert!(request().shared().try_acquire().await.unwrap().is_none());
+    assert_eq!(leases(), with_one, "whoever found it busy left one");
+    assert_eq!(held.release().await.unwrap(), Release::Released);
+}
+
+#[tokio::test]
 async fn an_endpoint_that_does_not_answer_costs_a_moment_once() {
     let engine = engines::private(&Config::etcd()).unwrap();
     let (silent, nobody) = (TcpListener::bind("127.0.0.1:0").unwrap(), engines::spare_port());

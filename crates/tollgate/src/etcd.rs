@@ -64,6 +64,11 @@ pub(crate) fn config(url: &Url<'_>) -> Result<EtcdConfig> {
     }
     url.check_params(&known)?;
     if let Some(prefix) = url.value("prefix")? {
+        if prefix.is_empty() {
+            return Err(Error::invalid(
+                "?prefix= is what keys of locks start with; write at least one character",
+            ));
+        }
         config.prefix = prefix;
     }
     Ok(config)

@@ -79,7 +79,7 @@ fn alarms(seen: &Seen, findings: &mut Vec<Finding>) {
         findings.push(match alarm {
             AlarmType::Nospace => Finding::problem(
                 format!("the database of {member} is full"),
-                "etcd refuses every write: no lock can be taken, and none released before its ttl",
+                "etcd refuses every write but deletions: no lock can be taken, those that are held can be given back",
                 "etcdctl compact, etcdctl defrag, then etcdctl alarm disarm",
             ),
             AlarmType::Corrupt => Finding::problem(
