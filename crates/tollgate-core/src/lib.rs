@@ -16,6 +16,7 @@ mod detached;
 mod error;
 pub mod events;
 mod fence;
+pub mod floor;
 mod grant;
 pub mod guarantees;
 mod guard;
@@ -34,6 +35,7 @@ mod states;
 #[cfg(feature = "tls")]
 pub mod tls;
 mod told;
+pub mod turn;
 pub mod url;
 pub mod wait;
 

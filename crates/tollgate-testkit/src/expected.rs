@@ -14,6 +14,7 @@ fn table(subject: &str) -> Option<&'static str> {
         "redis" => include_str!("../expected/redis.txt"),
         "redlock3" | "redlock5" => include_str!("../expected/redlock.txt"),
         "etcd" | "etcd3" => include_str!("../expected/etcd.txt"),
+        "zookeeper" | "zookeeper3" => include_str!("../expected/zookeeper.txt"),
         "file" => include_str!("../expected/file.txt"),
         "fake-session" => include_str!("../expected/fake-session.txt"),
         "fake-polling" => include_str!("../expected/fake-polling.txt"),

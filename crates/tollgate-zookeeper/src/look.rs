@@ -1,0 +1,170 @@
+//! Locks as others see them, and an operator who breaks one.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use futures_util::stream;
+use tollgate_core::turn::how_many_are_in;
+use tollgate_core::{
+    BoxStream, Details, Holder, LockName, LockState, Mode, Result, Revocation, Token, Waiter,
+};
+
+use crate::acquire::Value;
+use crate::backend::ZooKeeperBackend;
+use crate::error::Trouble;
+use crate::names::name_of;
+use crate::paths::Node;
+use crate::session::Open;
+
+impl ZooKeeperBackend {
+    pub(crate) async fn seen(&self, name: &LockName) -> Result<Option<LockState>> {
+        let open = self.visit().await?;
+        // A server that is behind would show what was.
+        open.calls.sync(self.layout.root()).await?;
+        let children = match open.calls.children(&self.layout.folder(name)).await {
+            Ok(children) => children,
+            Err(Trouble::NoNode) => return Ok(None),
+            Err(trouble) => return Err(trouble.into()),
+        };
+        self.state(&open, name, &children).await
+    }
+
+    /// What the nodes in a lock's folder make of it.
+    async fn state(&self, open: &Open, name: &LockName, children: &[String]) -> Result<Option<LockState>> {
+        let folder = self.layout.folder(name);
+        let mut claims = Vec::new();
+        for node in self.in_order(children) {
+            match open.calls.data(&format!("{folder}/{}", node.name)).await {
+                Ok((data, stat)) => claims.push((node, data, stat.czxid)),
+                // It left while we looked.
+                Err(Trouble::NoNode) => {}
+                Err(trouble) => return Err(trouble.into()),
+            }
+        }
+        let modes: Vec<Mode> = claims.iter().map(|(node, ..)| node.mode).collect();
+        let inside = how_many_are_in(&modes);
+        let mut state = LockState { name: name.clone(), holders: Vec::new(), waiters: Vec::new() };
+        for (at, (node, data, created)) in claims.into_iter().enumerate() {
+            let (details, expires_in) = said(&data);
+            if at < inside {
+                let token = Some(open.floors.token(&open.calls, created).await?);
+                state.holders.push(Holder { mode: node.mode, token, expires_in, details });
+            } else {
+                state.waiters.push(Waiter { mode: node.mode, details });
+            }
+        }
+        Ok((!state.holders.is_empty()).then_some(state))
+    }
+
+    /// The claims among the nodes in a lock's folder, the oldest first.
+    fn in_order(&self, children: &[String]) -> Vec<Node> {
+        let mut nodes: Vec<Node> = children.iter().filter_map(|child| self.layout.read(child)).collect();
+        // Numbers wrap around: the differences from any of them do not.
+        let any = nodes.first().map_or(0, |node| node.sequence);
+        nodes.sort_unstable_by_key(|node| node.sequence.wrapping_sub(any));
+        nodes
+    }
+
+    /// Walks through all folders, each of which may be a lock's and have others below it.
+    pub(crate) fn listed(&self, start: &str) -> BoxStream<'_, Result<LockState>> {
+        struct Walk {
+            open: Option<Open>,
+            /// Folders to look into, below the folder of all.
+            folders: VecDeque<String>,
+            start: String,
+        }
+        let walk = Walk { open: None, folders: VecDeque::from([String::new()]), start: start.to_owned() };
+        Box::pin(stream::unfold(Some(walk), move |walk| async move {
+            let mut walk = walk?;
+            let open = match walk.open.take() {
+                Some(open) => open,
+                None => match self.visited().await {
+                    Ok(open) => open,
+                    Err(error) => return Some((Err(error), None)),
+                },
+            };
+            while let Some(folder) = walk.folders.pop_front() {
+                let children = match open.calls.children(&self.below(&folder)).await {
+                    Ok(children) => children,
+                    Err(Trouble::NoNode) => continue,
+                    Err(trouble) => return Some((Err(trouble.into()), None)),
+                };
+                let below = children.iter().filter(|child| self.layout.read(child).is_none());
+                let below = below.map(|child| join(&folder, child));
+                walk.folders.extend(below.filter(|path| may_lead_to(path, &walk.start)));
+                let Some(name) = name_of(&folder).filter(|name| name.as_str().starts_with(&walk.start))
+                else {
+                    continue;
+                };
+                let state = match self.state(&open, &name, &children).await {
+                    Ok(None) => continue,
+                    Ok(Some(state)) => Ok(state),
+                    Err(error) => Err(error.on(&name)),
+                };
+                walk.open = Some(open);
+                return Some((state, Some(walk)));
+            }
+            None
+        }))
+    }
+
+    async fn visited(&self) -> Result<Open> {
+        let open = self.visit().await?;
+        open.calls.sync(self.layout.root()).await?;
+        Ok(open)
+    }
+
+    fn below(&self, folder: &str) -> String {
+        match folder {
+            "" => self.layout.root().to_owned(),
+            folder => format!("{}/{folder}", self.layout.root()),
+        }
+    }
+
+    /// Deletes the claim of the holder with `token`.
+    pub(crate) async fn broken(&self, name: &LockName, token: Token) -> Result<Revocation> {
+        let open = self.visited().await?;
+        let folder = self.layout.folder(name);
+        let children = match open.calls.children(&folder).await {
+            Ok(children) => children,
+            Err(Trouble::NoNode) => return Ok(Revocation::NotHeld),
+            Err(trouble) => return Err(trouble.into()),
+        };
+        let nodes = self.in_order(&children);
+        let modes: Vec<Mode> = nodes.iter().map(|node| node.mode).collect();
+        for holder in &nodes[..how_many_are_in(&modes)] {
+            let path = format!("{folder}/{}", holder.name);
+            let created = match open.calls.data(&path).await {
+                Ok((_, stat)) => stat.czxid,
+                Err(Trouble::NoNode) => continue,
+                Err(trouble) => return Err(trouble.into()),
+            };
+            if open.floors.token(&open.calls, created).await? == token {
+                // No other claim ever has that path.
+                let broken = open.calls.delete(&path).await?;
+                return Ok(if broken { Revocation::Revoked } else { Revocation::NotHeld });
+            }
+        }
+        Ok(Revocation::NotHeld)
+    }
+}
+
+fn join(folder: &str, child: &str) -> String {
+    if folder.is_empty() { child.to_owned() } else { format!("{folder}/{child}") }
+}
+
+/// Whether names that start with `start` may be at `path` or below.
+fn may_lead_to(path: &str, start: &str) -> bool {
+    // No name is there, so nothing below is a lock's either.
+    let Some(name) = name_of(path) else { return false };
+    let name = name.as_str();
+    name.starts_with(start) || start.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// Who a claim is of, and for how long ZooKeeper keeps it; others' nodes say nothing to us.
+fn said(data: &[u8]) -> (Details, Option<Duration>) {
+    match serde_json::from_slice::<Value>(data) {
+        Ok(value) => (value.details, Some(Duration::from_millis(value.ttl_ms))),
+        Err(_) => (Details::default(), None),
+    }
+}
