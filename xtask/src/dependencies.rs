@@ -19,10 +19,18 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tollgate-etcd", &["tollgate-core"]),
     ("tollgate-local", &["tollgate-core"]),
     ("tollgate-redis", &["tollgate-core"]),
+    ("tollgate-zookeeper", &["tollgate-core"]),
     // The facade alone knows every backend.
     (
         "tollgate",
-        &["tollgate-core", "tollgate-embedded", "tollgate-etcd", "tollgate-local", "tollgate-redis"],
+        &[
+            "tollgate-core",
+            "tollgate-embedded",
+            "tollgate-etcd",
+            "tollgate-local",
+            "tollgate-redis",
+            "tollgate-zookeeper",
+        ],
     ),
     // Nothing depends on the command line or the test kit.
     ("tollgate-cli", &["tollgate", "tollgate-bench"]),

@@ -23,6 +23,7 @@ pub(crate) const PARTS: &[Part] = &[
     Part { name: "file", packages: &["tollgate-local"] },
     Part { name: "redis", packages: &["tollgate-redis"] },
     Part { name: "etcd", packages: &["tollgate-etcd"] },
+    Part { name: "zookeeper", packages: &["tollgate-zookeeper"] },
     Part { name: "testkit", packages: &["tollgate-testkit"] },
     Part { name: "bench", packages: &["tollgate-bench"] },
     Part { name: "cli", packages: &["tollgate-cli"] },

@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use zookeeper_client::{
-    Acl, Acls, Client, CreateMode, Error as Fault, OneshotWatcher, SessionState, Stat, StateWatcher,
+    Acl, Acls, CheckWriteError, Client, CreateMode, Error as Fault, OneshotWatcher, SessionState, Stat, StateWatcher,
 };
 
 use crate::config::Access;
 use crate::error::Trouble;
+use crate::fence::{Refused, Write};
 
 /// How long an answer may take.
 const TO_ANSWER: Duration = Duration::from_secs(5);
@@ -124,6 +125,33 @@ impl Calls {
     /// Has the server catch up with its leader.
     pub(crate) async fn sync(&self, path: &str) -> Answer<()> {
         answered(self.client.sync(path)).await
+    }
+
+    /// Applies `writes`, all or none, if there is a node at `lock`.
+    pub(crate) async fn guarded(&self, lock: &str, writes: &[Write]) -> Result<(), Refused> {
+        let of_write = |number: usize| move |fault: Fault| Refused::Write(number, fault.into());
+        let other = |fault: Fault| Refused::Other(fault.into());
+        let mut multi = self.client.new_check_writer(lock, None).map_err(other)?;
+        let acls = self.acls();
+        for (at, write) in writes.iter().enumerate() {
+            let added = match write {
+                Write::Create { path, data } => {
+                    multi.add_create(path, data, &CreateMode::Persistent.with_acls(Acls::new(&acls)))
+                }
+                Write::Set { path, data, version } => multi.add_set_data(path, data, *version),
+                Write::Delete { path } => multi.add_delete(path, None),
+            };
+            added.map_err(of_write(at + 1))?;
+        }
+        match tokio::time::timeout(TO_ANSWER, multi.commit()).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(CheckWriteError::CheckFailed { source: Fault::NoNode })) => Err(Refused::Unlocked),
+            Ok(Err(CheckWriteError::OperationFailed { index, source })) => Err(of_write(index + 1)(source)),
+            Ok(Err(CheckWriteError::CheckFailed { source } | CheckWriteError::RequestFailed { source })) => {
+                Err(other(source))
+            }
+            Err(_) => Err(Refused::Other(Trouble::silence())),
+        }
     }
 
     fn acls(&self) -> Vec<Acl> {

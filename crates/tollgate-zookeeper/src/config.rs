@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use tollgate_core::url::{Host, decoded};
-use tollgate_core::{Error, Result};
+use tollgate_core::{Error, LockName, Result};
+
+use crate::names::path_of;
 
 /// Where ZooKeeper listens for clients unless somebody says otherwise.
 const PORT: u16 = 2181;
@@ -79,6 +81,18 @@ pub enum Access {
     Closed,
 }
 
+impl Access {
+    /// The access that a URL calls so.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "open" => Some(Self::Open),
+            "read" => Some(Self::Readable),
+            "creator" => Some(Self::Closed),
+            _ => None,
+        }
+    }
+}
+
 impl ZooKeeperConfig {
     /// Reads `zookeeper://USER:PASSWORD@HOST:PORT,HOST:PORT/CHROOT`. Without parameters.
     pub fn from_url(url: &str) -> Result<Self> {
@@ -109,6 +123,12 @@ impl ZooKeeperConfig {
     /// With the folders of locks in `prefix`.
     pub fn with_prefix(mut self, prefix: &str) -> Result<Self> {
         self.prefix = folder(prefix)?;
+        Ok(self)
+    }
+
+    /// With the locks of a namespace alone.
+    pub fn within(mut self, namespace: &str) -> Result<Self> {
+        self.prefix = format!("{}/{}", self.prefix, path_of(&LockName::new(namespace)?));
         Ok(self)
     }
 

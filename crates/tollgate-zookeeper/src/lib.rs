@@ -10,7 +10,7 @@
 //!   in which.
 //! - `paths.rs`: the layouts. `names.rs`: names as paths.
 //! - `acquire.rs`: taking a lock. `wait.rs`: the wait for it. `backend.rs`: the contract. `look.rs`: what others see.
-//! - `floor.rs`: tokens after a move from another engine.
+//! - `floor.rs`: tokens after a move from another engine. `fence.rs`: writes that are applied only while a lock is held.
 
 mod acquire;
 mod backend;
@@ -18,6 +18,7 @@ mod calls;
 mod capabilities;
 mod config;
 mod error;
+mod fence;
 mod floor;
 mod look;
 mod names;
@@ -30,3 +31,4 @@ mod wait;
 
 pub use backend::ZooKeeperBackend;
 pub use config::{Access, Login, Style, ZooKeeperConfig};
+pub use fence::{GuardedMulti, ZooKeeperFence};

@@ -78,7 +78,7 @@ fn limit(url: &Url<'_>) -> Result<Option<Duration>> {
 }
 
 /// Refuses what [`layered`] would, without an engine.
-#[cfg(any(feature = "etcd", feature = "file", feature = "redis"))]
+#[cfg(any(feature = "etcd", feature = "file", feature = "redis", feature = "zookeeper"))]
 pub(crate) fn check_layers(url: &Url<'_>) -> Result<()> {
     limit(url)?;
     url.param("namespace").map_or(Ok(()), Namespace::check)
@@ -99,6 +99,8 @@ async fn backend(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
         scheme if crate::redis::SCHEMES.contains(&scheme) => redis(url).await,
         #[cfg(feature = "redis")]
         scheme if crate::redlock::SCHEMES.contains(&scheme) => redlock(url).await,
+        #[cfg(feature = "zookeeper")]
+        scheme if crate::zookeeper::SCHEMES.contains(&scheme) => zookeeper(url).await,
         scheme => Err(Error::invalid(format!(
             "no engine is called {scheme:?} here; known are {}",
             [
@@ -109,6 +111,7 @@ async fn backend(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
                 ("redis-cluster://HOST", cfg!(feature = "redis")),
                 ("redlock://HOST,HOST,HOST", cfg!(feature = "redis")),
                 ("etcd://HOST,HOST", cfg!(feature = "etcd")),
+                ("zookeeper://HOST,HOST", cfg!(feature = "zookeeper")),
             ]
             .into_iter()
             .filter_map(|(scheme, built)| built.then_some(scheme))
@@ -123,6 +126,13 @@ async fn etcd(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
     let config = crate::etcd::config(url)?;
     let clock = Arc::new(BootClock::new(Keeper::global()?));
     Ok(Arc::new(tollgate_etcd::EtcdBackend::connect(config, clock).await?))
+}
+
+#[cfg(feature = "zookeeper")]
+async fn zookeeper(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
+    let config = crate::zookeeper::config(url)?;
+    let clock = Arc::new(BootClock::new(Keeper::global()?));
+    Ok(Arc::new(tollgate_zookeeper::ZooKeeperBackend::connect(config, clock).await?))
 }
 
 #[cfg(feature = "redis")]

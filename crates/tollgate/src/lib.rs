@@ -28,6 +28,7 @@
 //! | `memory:`, `memory:NAME` | the tasks of one process | its ttl |
 //! | `redis://HOST` | every host that reaches it | its ttl |
 //! | `etcd://HOST,HOST,HOST` | every host that reaches one of them that has a leader | its session's ttl |
+//! | `zookeeper://HOST,HOST,HOST` | every host that reaches one of them that has a leader | its session's ttl |
 //! | `redlock://HOST,HOST,HOST` | every host that reaches a majority of them | its ttl |
 
 pub mod blocking;
@@ -40,6 +41,8 @@ pub mod redis;
 #[cfg(feature = "redis")]
 mod redlock;
 mod url;
+#[cfg(feature = "zookeeper")]
+pub mod zookeeper;
 
 pub use connect::connect;
 pub use doctor::doctor;

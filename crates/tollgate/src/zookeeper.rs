@@ -1,0 +1,82 @@
+//! ZooKeeper beyond locks: what makes data in it refuse those who have lost their lock.
+//!
+//! ```no_run
+//! # async fn example() -> tollgate::Result<()> {
+//! let url = "zookeeper://127.0.0.1/";
+//! let locks = tollgate::connect(url).await?;
+//! let fence = tollgate::zookeeper::fence(url)?;
+//!
+//! let guard = locks.lock("total").acquire().await?;
+//! // Written only if the lock is still held when ZooKeeper writes it.
+//! fence.guarded(guard.grant())?.set("/total", "17").delete("/draft").commit().await?;
+//! # Ok(())
+//! # }
+//! ```
+
+use tollgate_core::{Error, Result, parse_duration};
+use tollgate_zookeeper::{Access, Style, ZooKeeperConfig};
+
+use crate::url::Url;
+
+pub use tollgate_zookeeper::{GuardedMulti, ZooKeeperFence};
+
+/// The schemes that name a ZooKeeper.
+pub(crate) const SCHEMES: &[&str] = &["zookeeper"];
+
+/// Writes that ZooKeeper applies only while a lock is held. `url` is the one that the locks were connected with.
+///
+/// ```no_run
+/// # async fn example() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("zookeeper://127.0.0.1/").await?;
+/// let fence = tollgate::zookeeper::fence("zookeeper://127.0.0.1/")?;
+/// let guard = locks.lock("total").acquire().await?;
+/// fence.guarded(guard.grant())?.set("/total", "17").commit().await?;
+/// // For a `multi` of your own client, what it has to check first.
+/// println!("{} must be there", fence.node(guard.grant())?);
+/// # Ok(())
+/// # }
+/// ```
+pub fn fence(url: &str) -> Result<ZooKeeperFence> {
+    let url = Url::parse(url)?;
+    if !SCHEMES.contains(&url.scheme) {
+        return Err(Error::invalid(
+            "only ZooKeeper can check a lock that is on ZooKeeper; write zookeeper://HOST",
+        ));
+    }
+    crate::connect::check_layers(&url)?;
+    let mut config = config(&url)?;
+    if let Some(namespace) = url.param("namespace") {
+        config = config.within(namespace)?;
+    }
+    ZooKeeperFence::new(config)
+}
+
+/// Which ZooKeeper a URL names.
+pub(crate) fn config(url: &Url<'_>) -> Result<ZooKeeperConfig> {
+    let mut config = ZooKeeperConfig::from_url(&format!("{}:{}", url.scheme, url.rest))?;
+    url.check_params(&["prefix", "layout", "acl", "tick"])?;
+    if let Some(prefix) = url.param("prefix") {
+        config = config.with_prefix(prefix)?;
+    }
+    if let Some(layout) = url.param("layout") {
+        config.style = Style::named(layout)
+            .ok_or_else(|| Error::invalid("?layout= is curator, curator-rw or kazoo: whose locks to exclude"))?;
+    }
+    if let Some(acl) = url.param("acl") {
+        config.access = Access::named(acl).ok_or_else(|| {
+            Error::invalid("?acl= is open, read or creator: who may use the nodes that are created")
+        })?;
+        if config.access != Access::Open && config.login.is_none() {
+            return Err(Error::invalid(
+                "only who logs in can keep nodes for themselves: write USER:PASSWORD@HOST, or leave ?acl= out",
+            ));
+        }
+    }
+    if let Some(tick) = url.param("tick") {
+        config.tick = parse_duration(tick).map_err(|wrong| Error::invalid(format!("tick: {wrong}")))?;
+        if config.tick.is_zero() {
+            return Err(Error::invalid("?tick= is ZooKeeper's tickTime, like 2s; it is never zero"));
+        }
+    }
+    Ok(config)
+}
