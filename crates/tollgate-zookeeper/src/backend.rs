@@ -27,6 +27,7 @@ pub struct ZooKeeperBackend {
     pub(crate) layout: Layout,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) keeper: Keeper,
     capabilities: Capabilities,
 }
 
@@ -35,10 +36,11 @@ impl ZooKeeperBackend {
     pub async fn connect(config: ZooKeeperConfig, clock: Arc<dyn Clock>) -> Result<Self> {
         let layout = Layout::new(config.root()?, config.style);
         let tick = config.tick;
+        let keeper = Keeper::global()?;
         let means = Means {
             config: Arc::new(config),
             layout: layout.clone(),
-            keeper: Keeper::global()?,
+            keeper: keeper.clone(),
             clock: clock.clone(),
         };
         let sessions = Arc::new(Sessions::new(means));
@@ -50,7 +52,7 @@ impl ZooKeeperBackend {
                  tickTime another? Then say ?tick="
             )));
         }
-        Ok(Self { layout, sessions, clock, capabilities: capabilities(range) })
+        Ok(Self { layout, sessions, clock, keeper, capabilities: capabilities(range) })
     }
 
     /// A session to look with.

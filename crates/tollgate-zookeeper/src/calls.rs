@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use zookeeper_client::{
-    Acl, Acls, CheckWriteError, Client, CreateMode, Error as Fault, OneshotWatcher, SessionState, Stat, StateWatcher,
+    Acl, Acls, CheckWriteError, Client, CreateMode, Error as Fault, OneshotWatcher, SessionState, Stat,
+    StateWatcher,
 };
 
 use crate::config::Access;
@@ -60,17 +61,21 @@ impl Calls {
         Ok((sequence.to_string(), stat))
     }
 
-    /// Creates a folder, and those it is in. ZooKeeper removes the folders of locks when nothing has been in them for a
-    /// while; `kept` is the last that stays.
+    /// Creates a folder, and those it is in where they are missing. ZooKeeper removes the folders of locks when nothing has been
+    /// in them for a while, also between two of these steps; `kept` is the last that stays.
     pub(crate) async fn folder(&self, path: &str, kept: &str) -> Answer<()> {
         let acls = self.acls();
-        let ends = path.match_indices('/').skip(1).map(|(at, _)| at).chain([path.len()]);
-        for end in ends {
-            let folder = &path[..end];
+        let mut missing = vec![path];
+        while let Some(folder) = missing.last() {
             let mode = if folder.len() > kept.len() { CreateMode::Container } else { CreateMode::Persistent };
             match answered(self.client.create(folder, b"", &mode.with_acls(Acls::new(&acls)))).await {
-                Ok(_) | Err(Trouble::Exists) => {}
-                // It was removed behind us, or is one that we may not even ask for.
+                Ok(_) | Err(Trouble::Exists) => {
+                    missing.pop();
+                }
+                Err(Trouble::NoNode) => match folder.rsplit_once('/') {
+                    Some((above, _)) if !above.is_empty() => missing.push(above),
+                    _ => return Err(Trouble::NoNode),
+                },
                 Err(trouble) => return Err(trouble),
             }
         }

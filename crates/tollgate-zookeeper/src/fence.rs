@@ -63,14 +63,20 @@ impl ZooKeeperFence {
             .on(&grant.name));
         }
         let node = grant.handle.as_deref().filter(|node| is_of(grant.owner, node));
-        let node = node
-            .ok_or_else(|| Error::invalid("this grant names no node; it came from another engine").on(&grant.name))?;
+        let node = node.ok_or_else(|| {
+            Error::invalid("this grant names no node; it came from another engine").on(&grant.name)
+        })?;
         Ok(format!("{}/{node}", self.layout.folder(&grant.name)))
     }
 
     /// Writes that are applied only while `grant` holds its lock.
     pub fn guarded(&self, grant: &Grant) -> Result<GuardedMulti<'_>> {
-        Ok(GuardedMulti { fence: self, lock: self.node(grant)?, name: grant.name.clone(), writes: Vec::new() })
+        Ok(GuardedMulti {
+            fence: self,
+            lock: self.node(grant)?,
+            name: grant.name.clone(),
+            writes: Vec::new(),
+        })
     }
 
     fn full(&self, path: &str) -> String {

@@ -65,6 +65,7 @@ impl Sessions {
         {
             return seat.session().clone();
         }
+        let mut visitor = None;
         let seat = loop {
             let session = match known.shared.get(&claim.ttl) {
                 Some(session) if !claim.standalone => session.clone(),
@@ -74,6 +75,8 @@ impl Sessions {
                 Some(seat) => {
                     if !claim.standalone {
                         known.shared.insert(claim.ttl, session);
+                        // Whoever looks uses this one, too.
+                        visitor = known.visitor.take();
                     }
                     break seat;
                 }
@@ -85,7 +88,7 @@ impl Sessions {
         let session = seat.session().clone();
         let before = known.claims.insert(claim.owner, Entry { seat, trace: Trace::None });
         drop(known);
-        drop(before);
+        drop((before, visitor));
         session
     }
 

@@ -1,18 +1,17 @@
-//! The wait for a claim's turn: a watch on one node, and a look at the queue when it tells of something.
+//! The wait for a lock, whatever becomes of sessions and connections meanwhile.
 
 use std::time::Duration;
 
-use tollgate_core::turn::{Turn, Verdict, judge};
+use tokio::task::JoinHandle;
+use tollgate_core::turn::{Verdict, judge};
 use tollgate_core::wait::Outage;
-use tollgate_core::{Claim, ErrorKind, Grant, Result};
+use tollgate_core::{Claim, Error, ErrorKind, Grant, Mode, Result};
 
-use crate::acquire::{Placed, Value, tells_those_behind};
+use crate::acquire::{Placed, Value};
 use crate::backend::ZooKeeperBackend;
 use crate::error::{Trouble, over};
 
-/// How often a waiter looks again though it was told of nothing.
-const AT_LEAST_EVERY: Duration = Duration::from_secs(15);
-/// Before what failed is tried again.
+/// Before a lost place is taken again.
 const PAUSE: Duration = Duration::from_millis(50);
 
 impl ZooKeeperBackend {
@@ -39,72 +38,27 @@ impl ZooKeeperBackend {
     async fn wait_in_turn(&self, claim: &Claim, waited: &mut bool, outage: &mut Outage) -> Result<Grant> {
         let placed = self.place(claim).await?;
         outage.is_over();
-        let ended = placed.session.ended();
-        tokio::select! {
-            biased;
-            grant = self.until_in(claim, &placed, waited) => grant,
-            () = ended => Err(over()),
-        }
-    }
-
-    async fn until_in(&self, claim: &Claim, placed: &Placed, waited: &mut bool) -> Result<Grant> {
-        loop {
-            // A claim that is in its place keeps it while nobody answers.
-            let ahead = match self.ahead(claim.owner, placed).await {
-                Err(error) if *waited && passes(error.kind()) => {
-                    tokio::time::sleep(PAUSE).await;
-                    continue;
-                }
-                ahead => ahead?,
-            };
-            match judge(claim.mode, &ahead, true) {
-                Verdict::After(turn) => {
-                    *waited = true;
-                    let moved = tokio::time::timeout(AT_LEAST_EVERY, self.until_moved(placed, turn)).await;
-                    if let Ok(Err(trouble)) = moved {
-                        match trouble {
-                            Trouble::Failed(error) if !passes(error.kind()) => return Err(error),
-                            Trouble::Failed(_) => tokio::time::sleep(PAUSE).await,
-                            Trouble::Ended => return Err(over()),
-                            Trouble::NoNode | Trouble::Exists | Trouble::Changed => {}
-                        }
-                    }
-                }
-                Verdict::In | Verdict::More => break,
+        if let Verdict::After(turn) = judge(claim.mode, &placed.ahead, true) {
+            *waited = true;
+            // Where the session is: from what a watch tells to the look that follows nobody has to be woken.
+            let until_in = Errand(self.keeper.spawn(placed.standing.clone().until_in(turn)));
+            tokio::select! {
+                biased;
+                is_in = until_in.done() => is_in?,
+                () = placed.session.ended() => return Err(over()),
             }
         }
-        if *waited && tells_those_behind(claim.mode) {
-            self.tell_those_behind(claim, placed).await?;
+        if *waited && matches!(claim.mode, Mode::Permit { .. }) {
+            self.tell_those_behind(claim, &placed).await?;
         }
-        let grant = self.granted(claim, placed)?;
+        let grant = self.granted(claim, &placed)?;
         Ok(if *waited { grant.after_waiting() } else { grant })
-    }
-
-    /// Waits until the queue may have moved.
-    async fn until_moved(&self, placed: &Placed, turn: Turn<String>) -> Result<(), Trouble> {
-        let calls = &placed.open.calls;
-        let watch = match turn {
-            // What is not there any more has moved.
-            Turn::Left(node) | Turn::Moved(node) => {
-                calls.data_and_watch(&format!("{}/{node}", placed.folder)).await?.2
-            }
-            Turn::AnyLeft => {
-                let (children, watch) = calls.children_and_watch(&placed.folder).await?;
-                let ahead = self.before(placed, &children).map_err(Trouble::Failed)?;
-                if judge(placed.node.mode, &ahead, true) != Verdict::After(Turn::AnyLeft) {
-                    return Ok(());
-                }
-                watch
-            }
-        };
-        watch.changed().await;
-        Ok(())
     }
 
     /// A permit that got in writes its node again: the next one waits for that.
     async fn tell_those_behind(&self, claim: &Claim, placed: &Placed) -> Result<()> {
         let data = Value::new(claim.ttl, &claim.details).to_json()?;
-        match placed.open.calls.set(&placed.path(), &data, None).await {
+        match placed.standing.calls.set(&placed.standing.path(), &data, None).await {
             Ok(_) => Ok(()),
             Err(Trouble::NoNode) => Err(over()),
             Err(trouble) => Err(trouble.into()),
@@ -112,7 +66,19 @@ impl ZooKeeperBackend {
     }
 }
 
-/// Whether a look may have better luck. Looking changes nothing, so that it does not matter whether it was done.
-fn passes(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::Unavailable | ErrorKind::Indeterminate)
+/// Something that is done on the keeper, until nobody waits for it any more.
+struct Errand(JoinHandle<Result<()>>);
+
+impl Errand {
+    async fn done(mut self) -> Result<()> {
+        (&mut self.0).await.unwrap_or_else(|panic| {
+            Err(Error::new(ErrorKind::Unexpected, "waiting did not come to an end").caused_by(panic))
+        })
+    }
+}
+
+impl Drop for Errand {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }

@@ -57,7 +57,13 @@ impl<'a> Url<'a> {
 
     /// Refuses parameters that nobody read, or that are there twice: a typing error must not change what a lock means.
     #[cfg_attr(
-        not(any(feature = "etcd", feature = "file", feature = "memory", feature = "redis", feature = "zookeeper")),
+        not(any(
+            feature = "etcd",
+            feature = "file",
+            feature = "memory",
+            feature = "redis",
+            feature = "zookeeper"
+        )),
         allow(dead_code)
     )]
     pub(crate) fn check_params(&self, known: &[&str]) -> Result<()> {

@@ -59,8 +59,9 @@ pub(crate) fn config(url: &Url<'_>) -> Result<ZooKeeperConfig> {
         config = config.with_prefix(prefix)?;
     }
     if let Some(layout) = url.param("layout") {
-        config.style = Style::named(layout)
-            .ok_or_else(|| Error::invalid("?layout= is curator, curator-rw or kazoo: whose locks to exclude"))?;
+        config.style = Style::named(layout).ok_or_else(|| {
+            Error::invalid("?layout= is curator, curator-rw or kazoo: whose locks to exclude")
+        })?;
     }
     if let Some(acl) = url.param("acl") {
         config.access = Access::named(acl).ok_or_else(|| {
