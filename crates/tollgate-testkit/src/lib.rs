@@ -2,7 +2,7 @@
 //!
 //! [`conformance`] is the suite every backend must pass, chosen by its capabilities; [`history`] checks
 //! what was observed against the fenced mutex; [`fault`] makes a backend's engine unreliable, [`blocked`] drives it from threads; [`helper`] is
-//! the process that gets killed; [`fakes`] are small engines of the two shapes that `memory:` and `file:`
+//! the process that gets killed; [`crowd`] wants one lock; [`fakes`] are small engines of the two shapes that `memory:` and `file:`
 //! do not have; [`mutants`] are backends that break a promise on purpose; [`engines`] are real ones, started
 //! and killed; [`proxy`] makes trouble on the wire to either.
 
@@ -12,6 +12,7 @@
 pub mod blocked;
 pub mod clock;
 pub mod conformance;
+pub mod crowd;
 pub mod engines;
 pub mod expected;
 pub mod fakes;

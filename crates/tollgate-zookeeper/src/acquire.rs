@@ -6,9 +6,7 @@ use std::time::Duration;
 use futures_util::future::join;
 use serde::{Deserialize, Serialize};
 use tollgate_core::turn::{Place, Verdict, judge};
-use tollgate_core::{
-    Age, Attempt, Claim, Contention, Deadline, Details, Error, Grant, OwnerId, Result, Token,
-};
+use tollgate_core::{Age, Attempt, Claim, Contention, Deadline, Details, Error, Grant, Result, Token};
 
 use crate::backend::ZooKeeperBackend;
 use crate::error::{Trouble, over};
@@ -162,28 +160,6 @@ impl ZooKeeperBackend {
             .filter(|node| self.layout.read(node).is_some())
             .ok_or_else(|| Error::invalid("this grant names no node; it came from another engine"))?;
         Ok(is_of(grant.owner, node).then(|| format!("{}/{node}", self.layout.folder(&grant.name))))
-    }
-
-    /// Deletes whatever an unanswered request of this owner may have left in `folder`.
-    pub(crate) async fn sweep(&self, open: &Open, folder: &str, owner: OwnerId) -> Result<(), Trouble> {
-        // A server that is behind would not show it yet.
-        open.calls.sync(folder).await?;
-        let children = match open.calls.children(folder).await {
-            Err(Trouble::NoNode) => return Ok(()),
-            children => children?,
-        };
-        for child in children.iter().filter(|child| is_of(owner, child)) {
-            let path = format!("{folder}/{child}");
-            match open.calls.data(&path).await {
-                Ok((_, stat)) if stat.ephemeral_owner == open.calls.session() => {
-                    open.calls.delete(&path).await?;
-                }
-                // It ends with the session that it belongs to.
-                Ok(_) | Err(Trouble::NoNode) => {}
-                Err(trouble) => return Err(trouble),
-            }
-        }
-        Ok(())
     }
 }
 

@@ -13,6 +13,7 @@ use crate::acquire::Value;
 use crate::capabilities::{capabilities, ttls};
 use crate::config::ZooKeeperConfig;
 use crate::error::Trouble;
+use crate::ghosts::sweep;
 use crate::paths::Layout;
 use crate::session::{Means, Open};
 use crate::sessions::{Leftover, Sessions};
@@ -71,7 +72,13 @@ impl ZooKeeperBackend {
                 Err(_) => Err(Trouble::Ended),
             },
             Leftover::Unknown(session) => match session.opened().await {
-                Ok(open) => self.sweep(&open, &folder, claim.owner).await,
+                Ok(open) => {
+                    let swept = sweep(&open.calls, &folder, claim.owner).await;
+                    if swept.is_ok() {
+                        open.ghosts.expect(&folder, claim.owner, self.clock.now());
+                    }
+                    swept
+                }
                 Err(_) => Err(Trouble::Ended),
             },
         };

@@ -15,6 +15,7 @@ use crate::calls::Calls;
 use crate::config::ZooKeeperConfig;
 use crate::error::{Trouble, over};
 use crate::floor::Floors;
+use crate::ghosts::Ghosts;
 use crate::open::{Opened, open};
 use crate::paths::Layout;
 use crate::trail::{self, Trail};
@@ -89,6 +90,7 @@ pub(crate) struct Open {
     pub(crate) calls: Calls,
     pub(crate) ttl: Duration,
     pub(crate) floors: Arc<Floors>,
+    pub(crate) ghosts: Arc<Ghosts>,
 }
 
 /// A claim's right to live in a session, which is kept alive as long as somebody has one.
@@ -254,10 +256,17 @@ impl Life {
         self.heard.send_replace(asked);
         let states = calls.states();
         let floors = Arc::new(Floors::new(self.means.layout.floor()));
-        self.state.send_replace(State::Open(Open { calls: calls.clone(), ttl, floors }));
+        let ghosts = Arc::new(Ghosts::default());
+        self.state.send_replace(State::Open(Open {
+            calls: calls.clone(),
+            ttl,
+            floors,
+            ghosts: ghosts.clone(),
+        }));
         let trail = Trail::new(asked, self.tick());
         tokio::select! {
             () = self.prove_alive(&calls, states, trail, ttl) => {}
+            () = ghosts.banish(&calls, &*self.means.clock, ttl) => {}
             () = self.until_idle() => {}
             () = self.until_unkept(ttl) => {}
         }
