@@ -6,9 +6,12 @@ use std::time::Duration;
 use futures_util::future::join;
 use serde::{Deserialize, Serialize};
 use tollgate_core::turn::{Place, Verdict, judge};
-use tollgate_core::{Age, Attempt, Claim, Contention, Deadline, Details, Error, Grant, Result, Token};
+use tollgate_core::{
+    Age, Attempt, Claim, Contention, Deadline, Details, Error, Grant, OwnerId, Result, Token,
+};
 
 use crate::backend::ZooKeeperBackend;
+use crate::calls::Calls;
 use crate::error::{Trouble, over};
 use crate::paths::is_of;
 use crate::queue::Standing;
@@ -174,4 +177,29 @@ async fn kept(open: &Open, folder: String, node: String) -> Result<Created, Trou
         Ok(_) | Err(Trouble::NoNode) => Err(Trouble::Failed(over())),
         Err(trouble) => Err(trouble),
     }
+}
+
+/// Deletes what an unanswered request of this owner may have left in `folder`.
+///
+/// Once it is answered nothing can come late: ZooKeeper serves the requests of a connection in order, and takes nothing more from
+/// a connection whose session goes on over another.
+pub(crate) async fn sweep(calls: &Calls, folder: &str, owner: OwnerId) -> Result<(), Trouble> {
+    // A server that is behind would not show it yet.
+    calls.sync(folder).await?;
+    let children = match calls.children(folder).await {
+        Err(Trouble::NoNode) => return Ok(()),
+        children => children?,
+    };
+    for child in children.iter().filter(|child| is_of(owner, child)) {
+        let path = format!("{folder}/{child}");
+        match calls.data(&path).await {
+            Ok((_, stat)) if stat.ephemeral_owner == calls.session() => {
+                calls.delete(&path).await?;
+            }
+            // It ends with the session that it belongs to.
+            Ok(_) | Err(Trouble::NoNode) => {}
+            Err(trouble) => return Err(trouble),
+        }
+    }
+    Ok(())
 }

@@ -9,11 +9,10 @@ use tollgate_core::{
 };
 use zookeeper_client::EventType;
 
-use crate::acquire::Value;
+use crate::acquire::{Value, sweep};
 use crate::capabilities::{capabilities, ttls};
 use crate::config::ZooKeeperConfig;
 use crate::error::Trouble;
-use crate::ghosts::sweep;
 use crate::paths::Layout;
 use crate::session::{Means, Open};
 use crate::sessions::{Leftover, Sessions};
@@ -72,13 +71,7 @@ impl ZooKeeperBackend {
                 Err(_) => Err(Trouble::Ended),
             },
             Leftover::Unknown(session) => match session.opened().await {
-                Ok(open) => {
-                    let swept = sweep(&open.calls, &folder, claim.owner).await;
-                    if swept.is_ok() {
-                        open.ghosts.expect(&folder, claim.owner, self.clock.now());
-                    }
-                    swept
-                }
+                Ok(open) => sweep(&open.calls, &folder, claim.owner).await,
                 Err(_) => Err(Trouble::Ended),
             },
         };

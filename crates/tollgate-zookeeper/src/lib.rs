@@ -7,7 +7,7 @@
 //! - `config.rs`: what a URL says. `open.rs`: how a session begins, and why it does not. `calls.rs`: every request.
 //!   `error.rs`: what a failed one may have done.
 //! - `session.rs`: a session of ZooKeeper's and what proves that it lives, with `trail.rs`: until when. `sessions.rs`: who lives
-//!   in which. `ghosts.rs`: what may come late.
+//!   in which.
 //! - `paths.rs`: the layouts. `names.rs`: names as paths.
 //! - `acquire.rs`: taking a lock. `queue.rs`: who is before it. `wait.rs`: the wait for it. `backend.rs`: the contract. `look.rs`: what others see.
 //! - `floor.rs`: tokens after a move from another engine. `fence.rs`: writes that are applied only while a lock is held.
@@ -20,7 +20,6 @@ mod config;
 mod error;
 mod fence;
 mod floor;
-mod ghosts;
 mod look;
 mod names;
 mod open;

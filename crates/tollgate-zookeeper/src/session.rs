@@ -15,7 +15,6 @@ use crate::calls::Calls;
 use crate::config::ZooKeeperConfig;
 use crate::error::{Trouble, over};
 use crate::floor::Floors;
-use crate::ghosts::Ghosts;
 use crate::open::{Opened, open};
 use crate::paths::Layout;
 use crate::trail::{self, Trail};
@@ -90,7 +89,6 @@ pub(crate) struct Open {
     pub(crate) calls: Calls,
     pub(crate) ttl: Duration,
     pub(crate) floors: Arc<Floors>,
-    pub(crate) ghosts: Arc<Ghosts>,
 }
 
 /// A claim's right to live in a session, which is kept alive as long as somebody has one.
@@ -256,17 +254,10 @@ impl Life {
         self.heard.send_replace(asked);
         let states = calls.states();
         let floors = Arc::new(Floors::new(self.means.layout.floor()));
-        let ghosts = Arc::new(Ghosts::default());
-        self.state.send_replace(State::Open(Open {
-            calls: calls.clone(),
-            ttl,
-            floors,
-            ghosts: ghosts.clone(),
-        }));
+        self.state.send_replace(State::Open(Open { calls: calls.clone(), ttl, floors }));
         let trail = Trail::new(asked, self.tick());
         tokio::select! {
             () = self.prove_alive(&calls, states, trail, ttl) => {}
-            () = ghosts.banish(&calls, &*self.means.clock, ttl) => {}
             () = self.until_idle() => {}
             () = self.until_unkept(ttl) => {}
         }

@@ -4,11 +4,15 @@
 
 mod support;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use support::{TTL, backend, claim, config, hosts, leader, locks, secs, soon, until, zoo_cfg};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tollgate_core::{Attempt, Backend, ErrorKind, Locks, LossCause, Release};
 use tollgate_testkit::crowd::Crowd;
 use tollgate_testkit::engines::{self, Data, Engine, Node};
@@ -284,39 +288,85 @@ async fn a_folder_that_is_removed_while_a_claim_is_on_its_way_is_made_again() {
     }
 }
 
-#[tokio::test]
-async fn a_claim_that_comes_later_than_its_withdrawal_does_not_stay() {
-    let engine = one();
-    let proxy = Proxy::start(engine.address(), LengthPrefixed::zookeeper());
-    // The withdrawal finds another way.
-    let both = format!("{},{}", proxy.address(), engine.address());
-    let theirs = locks(&hosts(&engine)).await.unwrap();
-    for round in 0..scale(2, 100) {
-        let mut mine;
-        loop {
-            mine = Arc::new(backend(&both).await.unwrap());
-            // The session is there, on the way that can be troubled.
-            let before = proxy.counts().requests;
-            assert!(matches!(mine.try_acquire(&claim("first")).await.unwrap(), Attempt::Granted(_)));
-            if proxy.counts().requests > before {
-                break;
+/// A way on which requests can be held up, and that delivers them also when whoever sent them has hung up, as a system does.
+struct SlowWay {
+    address: SocketAddr,
+    accepted: Arc<AtomicUsize>,
+    /// How many of the first connections are held up.
+    held: watch::Sender<usize>,
+    /// How many requests that were held up have been passed on since, or refused by a server that had hung up.
+    late: Arc<AtomicUsize>,
+}
+
+impl SlowWay {
+    /// To each of `servers` in turn.
+    async fn to(servers: Vec<SocketAddr>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, accepted) = (listener.local_addr().unwrap(), Arc::<AtomicUsize>::default());
+        let (held, late) = (watch::Sender::new(0), Arc::<AtomicUsize>::default());
+        let way = Self { address, accepted: accepted.clone(), held: held.clone(), late: late.clone() };
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let number = accepted.fetch_add(1, Ordering::SeqCst);
+                let (mut requests, mut replies) = client.into_split();
+                let server = TcpStream::connect(servers[number % servers.len()]).await.unwrap();
+                let (mut answers, mut sends) = server.into_split();
+                let (mut held, late) = (held.subscribe(), late.clone());
+                tokio::spawn(async move {
+                    let mut bytes = [0; 4096];
+                    while let Ok(many @ 1..) = requests.read(&mut bytes).await {
+                        let is_late = *held.borrow() > number;
+                        let _ = held.wait_for(|held| *held <= number).await;
+                        let _ = sends.write_all(&bytes[..many]).await;
+                        late.fetch_add(usize::from(is_late), Ordering::SeqCst);
+                    }
+                    // The end is not heard of before everything is read.
+                    tokio::time::sleep(secs(1)).await;
+                });
+                tokio::spawn(async move { tokio::io::copy(&mut answers, &mut replies).await });
             }
+        });
+        way
+    }
+
+    /// Holds up what is sent over all connections that are there.
+    fn hold(&self) {
+        self.held.send_replace(self.accepted.load(Ordering::SeqCst));
+    }
+
+    fn let_go(&self) {
+        self.held.send_replace(0);
+    }
+}
+
+#[tokio::test]
+async fn a_claim_that_comes_later_than_its_withdrawal_takes_nothing() {
+    for engine in [one(), three()] {
+        // The second connection goes to another server, where there is one.
+        let servers = engine.nodes().iter().map(Node::address).collect();
+        let way = SlowWay::to(servers).await;
+        let theirs = locks(&hosts(&engine)).await.unwrap();
+        for round in 0..scale(1, 20) {
+            let (name, wanted) = (format!("late/{round}"), claim(&format!("late/{round}")));
+            // The folder is there.
+            theirs.lock(&name).acquire().await.unwrap().release().await.unwrap();
+            let mine = backend(&way.address.to_string()).await.unwrap();
+            // So is the session.
+            let first = claim("first");
+            assert!(matches!(mine.try_acquire(&first).await.unwrap(), Attempt::Granted(_)));
+            way.hold();
+            let given_up = tokio::time::timeout(Duration::from_millis(100), mine.acquire(&wanted)).await;
+            assert!(given_up.is_err(), "it was held back");
+            let late = way.late.load(Ordering::SeqCst);
+            // Over another connection, which the driver takes after a while.
+            soon("it is withdrawn", async { while mine.withdraw(&wanted).await.is_err() {} }).await;
+            assert_eq!(theirs.inspect(&name).await.unwrap(), None);
+            way.let_go();
+            until("the claim is on its way", async || way.late.load(Ordering::SeqCst) > late).await;
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            assert_eq!(theirs.inspect(&name).await.unwrap(), None, "the late claim left a node behind");
+            mine.withdraw(&first).await.unwrap();
         }
-        let name = format!("late/{round}");
-        let wanted = claim(&name);
-        let is_claim = |frame: &[u8]| support::wire::asks_for(Operation::Acquire, frame);
-        let held = proxy.on(Which::matching(is_claim), Deed::Hold);
-        let given_up = tokio::time::timeout(Duration::from_millis(100), mine.acquire(&wanted)).await;
-        assert!(given_up.is_err(), "it was held back");
-        soon("the claim is caught", held.caught()).await;
-        proxy.refuse(true);
-        soon("the withdrawal is answered", async { while mine.withdraw(&wanted).await.is_err() {} }).await;
-        held.let_go();
-        // It may have come or not: nobody waits behind it for longer than its ttl.
-        let guard = soon("it is free", theirs.lock(&name).ttl(secs(10)).acquire()).await.unwrap();
-        guard.release().await.unwrap();
-        until("nothing is left", async || theirs.inspect(&name).await.unwrap().is_none()).await;
-        proxy.heal();
     }
 }
 
