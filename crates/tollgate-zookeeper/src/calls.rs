@@ -127,6 +127,17 @@ impl Calls {
         }
     }
 
+    /// What the ensemble says of its servers.
+    pub(crate) async fn ensemble(&self) -> Answer<String> {
+        let (text, _) = answered(self.client.get_config()).await?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// Who may use a node.
+    pub(crate) async fn acl(&self, path: &str) -> Answer<Vec<Acl>> {
+        Ok(answered(self.client.get_acl(path)).await?.0)
+    }
+
     /// Has the server catch up with its leader.
     pub(crate) async fn sync(&self, path: &str) -> Answer<()> {
         answered(self.client.sync(path)).await

@@ -11,12 +11,14 @@
 //! - `paths.rs`: the layouts. `names.rs`: names as paths.
 //! - `acquire.rs`: taking a lock. `queue.rs`: who is before it. `wait.rs`: the wait for it. `backend.rs`: the contract. `look.rs`: what others see.
 //! - `floor.rs`: tokens after a move from another engine. `fence.rs`: writes that are applied only while a lock is held.
+//! - `doctor`: what is wrong with a ZooKeeper.
 
 mod acquire;
 mod backend;
 mod calls;
 mod capabilities;
 mod config;
+mod doctor;
 mod error;
 mod fence;
 mod floor;
@@ -32,4 +34,5 @@ mod wait;
 
 pub use backend::ZooKeeperBackend;
 pub use config::{Access, Login, Style, ZooKeeperConfig};
+pub use doctor::examine;
 pub use fence::{GuardedMulti, ZooKeeperFence};

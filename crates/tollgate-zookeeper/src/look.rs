@@ -12,7 +12,7 @@ use tollgate_core::{
 use crate::acquire::Value;
 use crate::backend::ZooKeeperBackend;
 use crate::error::Trouble;
-use crate::names::name_of;
+use crate::names::{name_of, start_of};
 use crate::paths::Node;
 use crate::session::Open;
 
@@ -155,10 +155,8 @@ fn join(folder: &str, child: &str) -> String {
 
 /// Whether names that start with `start` may be at `path` or below.
 fn may_lead_to(path: &str, start: &str) -> bool {
-    // No name is there, so nothing below is a lock's either.
-    let Some(name) = name_of(path) else { return false };
-    let name = name.as_str();
-    name.starts_with(start) || start.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'))
+    let Some(name) = start_of(path) else { return false };
+    name.starts_with(start) || start.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with('/'))
 }
 
 /// Who a claim is of, and for how long ZooKeeper keeps it; others' nodes say nothing to us.

@@ -16,9 +16,14 @@ pub(crate) fn path_of(name: &LockName) -> String {
 
 /// The name whose folder is `path`; none if no name has that.
 pub(crate) fn name_of(path: &str) -> Option<LockName> {
-    let parts: Option<Vec<String>> = path.split('/').map(decoded).collect();
-    let name = LockName::new(parts?.join("/")).ok()?;
-    (path_of(&name) == path).then_some(name)
+    LockName::new(start_of(path)?).ok()
+}
+
+/// What the names start with whose folders are at `path` or below; none if no name has such a path.
+pub(crate) fn start_of(path: &str) -> Option<String> {
+    let part = |part: &str| decoded(part).filter(|plain| encoded(plain) == part);
+    let parts: Option<Vec<String>> = path.split('/').map(part).collect();
+    Some(parts?.join("/"))
 }
 
 fn encoded(part: &str) -> String {
@@ -85,8 +90,10 @@ mod tests {
 
     #[test]
     fn what_no_name_has_is_no_name() {
-        for path in ["", "a/", "%41", "%00x", "a%", "%floor", "%C3"] {
+        for path in ["", "a/", "%41", "%00x", "a%", "%floor", "%C3", "%00"] {
             assert_eq!(name_of(path), None, "{path}");
         }
+        assert_eq!(start_of("%00").as_deref(), Some(""), "of /x");
+        assert_eq!(start_of("%floor"), None);
     }
 }

@@ -81,15 +81,14 @@ async fn why_not(hosts: &[Host]) -> Why {
     let mut all = Vec::new();
     let mut is_final = true;
     for host in hosts {
-        let says = match tokio::time::timeout(TO_SAY, said_by(host)).await {
-            Ok(Ok(says)) => {
+        let says = match said_by(host).await {
+            Ok(says) => {
                 is_final = false;
                 says
             }
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => {
-                is_final = false;
-                "no answer".to_owned()
+            Err(error) => {
+                is_final &= error.kind() != std::io::ErrorKind::TimedOut;
+                error.to_string()
             }
         };
         all.push(format!("{host}: {says}"));
@@ -98,14 +97,23 @@ async fn why_not(hosts: &[Host]) -> Why {
     Why { text, is_final }
 }
 
+/// What a server answers to one of ZooKeeper's words of four letters.
+pub(crate) async fn asked(host: &Host, word: &str) -> std::io::Result<String> {
+    let asking = async {
+        let mut stream = TcpStream::connect((host.name.as_str(), host.port)).await?;
+        stream.write_all(word.as_bytes()).await?;
+        let mut answer = Vec::new();
+        // Servers that close without a word say nothing either.
+        let _ = stream.take(65536).read_to_end(&mut answer).await;
+        Ok(String::from_utf8_lossy(&answer).into_owned())
+    };
+    let silent = || std::io::Error::new(std::io::ErrorKind::TimedOut, "no answer");
+    tokio::time::timeout(TO_SAY, asking).await.unwrap_or_else(|_| Err(silent()))
+}
+
 /// What a server says of itself.
 async fn said_by(host: &Host) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect((host.name.as_str(), host.port)).await?;
-    stream.write_all(b"srvr").await?;
-    let mut answer = Vec::new();
-    // Servers that close without a word say nothing either.
-    let _ = stream.take(4096).read_to_end(&mut answer).await;
-    let text = String::from_utf8_lossy(&answer);
+    let text = asked(host, "srvr").await?;
     Ok(match text.lines().next() {
         Some(line) if line.contains("not currently serving") => "it has no leader".to_owned(),
         Some(line) if line.starts_with("Zookeeper version") => "it serves others".to_owned(),

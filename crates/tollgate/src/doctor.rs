@@ -3,7 +3,7 @@
 use tollgate_core::capabilities::Scope;
 use tollgate_core::{Checkup, Finding, Result};
 
-#[cfg(any(feature = "etcd", feature = "file", feature = "redis"))]
+#[cfg(any(feature = "etcd", feature = "file", feature = "redis", feature = "zookeeper"))]
 use crate::url::Url;
 
 /// Examines the engine that `url` names, and changes nothing: what is wrong with it, why that matters and what to
@@ -55,6 +55,13 @@ async fn examine(url: &str) -> Result<Checkup> {
     {
         crate::connect::check_layers(&nodes)?;
         return tollgate_redis::examine_redlock(&crate::redlock::config(&nodes)?).await;
+    }
+    #[cfg(feature = "zookeeper")]
+    if let Ok(zookeeper) = Url::parse(url)
+        && crate::zookeeper::SCHEMES.contains(&zookeeper.scheme)
+    {
+        crate::connect::check_layers(&zookeeper)?;
+        return tollgate_zookeeper::examine(crate::zookeeper::config(&zookeeper)?).await;
     }
     // What can be connected to and has no examination of its own.
     let locks = crate::connect(url).await?;

@@ -1,0 +1,130 @@
+//! What can be asked of a ZooKeeper.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tollgate_core::url::Host;
+use tollgate_core::{BootClock, Keeper, Result};
+use zookeeper_client::Acl;
+
+use crate::calls::Calls;
+use crate::config::ZooKeeperConfig;
+use crate::error::Trouble;
+use crate::open::{Opened, asked, open};
+
+/// The longest session that can be asked for.
+const LONGEST: Duration = Duration::from_millis(i32::MAX as u64);
+
+/// A ZooKeeper, as far as it tells.
+pub(super) struct Seen {
+    /// Every server that the URL names.
+    pub(super) servers: Vec<Server>,
+    /// How many servers the ensemble has that vote; none if it does not say so.
+    pub(super) voters: Option<usize>,
+    /// How long a session may last.
+    pub(super) longest: Duration,
+    /// The nearest node to the folder of locks that is there, and who may do what with it.
+    pub(super) folder: std::result::Result<(String, Vec<Acl>), String>,
+}
+
+/// A server, as it speaks of itself.
+pub(super) struct Server {
+    pub(super) host: Host,
+    /// What it says of its state, or why it says nothing.
+    pub(super) state: std::result::Result<HashMap<String, String>, String>,
+    /// Its settings, where it tells them.
+    pub(super) settings: HashMap<String, String>,
+}
+
+impl Server {
+    /// `leader`, `follower`, `observer` or `standalone`.
+    pub(super) fn mode(&self) -> Option<&str> {
+        self.state.as_ref().ok()?.get("Mode").map(String::as_str)
+    }
+
+    /// Like `3.8.0`.
+    pub(super) fn version(&self) -> Option<&str> {
+        let text = self.state.as_ref().ok()?.get("Zookeeper version")?;
+        text.split(['-', ',', ' ']).next().filter(|version| !version.is_empty())
+    }
+
+    pub(super) fn setting(&self, name: &str) -> Option<Duration> {
+        self.settings.get(name)?.parse().ok().map(Duration::from_millis)
+    }
+}
+
+impl Seen {
+    pub(super) async fn look(config: &ZooKeeperConfig) -> Result<Self> {
+        let mut servers = Vec::new();
+        for host in &config.hosts {
+            let state = asked(host, "srvr").await.map(|text| pairs(&text, ':'));
+            let state = match state {
+                Ok(state) if state.is_empty() => Err("it does not say what it does".to_owned()),
+                Ok(state) => Ok(state),
+                Err(error) => Err(error.to_string()),
+            };
+            let settings = asked(host, "conf").await.map(|text| pairs(&text, '=')).unwrap_or_default();
+            servers.push(Server { host: host.clone(), state, settings });
+        }
+        let keeper = Keeper::global()?;
+        let config = config.clone();
+        // The driver's task stays where the session was opened.
+        let session = keeper.clone().spawn(async move {
+            let opened = open(&config, &BootClock::new(keeper), LONGEST).await?;
+            let (voters, folder) = (voters(&opened).await, folder(&opened.calls, &config.root()?).await);
+            Ok::<_, tollgate_core::Error>((opened.ttl, voters, folder))
+        });
+        let (longest, voters, folder) = session.await.map_err(|panic| {
+            tollgate_core::Error::new(tollgate_core::ErrorKind::Unexpected, "the look did not come to an end")
+                .caused_by(panic)
+        })??;
+        Ok(Self { servers, voters, longest, folder })
+    }
+}
+
+/// The lines of an answer that name something and say what it is.
+fn pairs(text: &str, between: char) -> HashMap<String, String> {
+    let pairs = text.lines().filter_map(|line| line.split_once(between));
+    pairs.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned())).collect()
+}
+
+async fn voters(opened: &Opened) -> Option<usize> {
+    let text = opened.calls.ensemble().await.ok()?;
+    let servers = text.lines().filter(|line| line.starts_with("server.") && !line.contains(":observer"));
+    Some(servers.count()).filter(|voters| *voters > 0)
+}
+
+/// The nearest node to `path` that is there, with its access list.
+async fn folder(calls: &Calls, path: &str) -> std::result::Result<(String, Vec<Acl>), String> {
+    let mut path = path;
+    loop {
+        match calls.acl(path).await {
+            Ok(acl) => return Ok((path.to_owned(), acl)),
+            Err(Trouble::NoNode) if path != "/" => {
+                path = path
+                    .rsplit_once('/')
+                    .map_or("/", |(above, _)| if above.is_empty() { "/" } else { above });
+            }
+            Err(trouble) => return Err(tollgate_core::Error::from(trouble).message().to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_understood() {
+        let said = "Zookeeper version: 3.8.0-5a02a05eddb59aee6ac762f7ea82e92a68eb9c0f, built on 2022\n\
+                    Latency min/avg/max: 0/0.0/0\nMode: follower\nNode count: 5\n";
+        let server = Server {
+            host: Host { name: "a".to_owned(), port: 1 },
+            state: Ok(pairs(said, ':')),
+            settings: pairs("clientPort=2181\ntickTime=2000\n", '='),
+        };
+        assert_eq!((server.mode(), server.version()), (Some("follower"), Some("3.8.0")));
+        assert_eq!(server.setting("tickTime"), Some(Duration::from_secs(2)));
+        assert_eq!(server.setting("maxSessionTimeout"), None);
+    }
+}
