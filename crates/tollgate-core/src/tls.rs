@@ -42,6 +42,76 @@ pub fn client(files: &TlsFiles, protocols: &[&str]) -> Result<Arc<ClientConfig>>
     Ok(Arc::new(config))
 }
 
+/// The same as text, for drivers that take nothing else.
+#[derive(Debug, Clone)]
+pub struct Pem {
+    /// Who is trusted.
+    pub ca: String,
+    /// Our certificate and its key.
+    pub identity: Option<(String, String)>,
+}
+
+/// What `files` say, and what the system trusts where they do not. Whatever is wrong with them is told as by [`client`].
+pub fn pem(files: &TlsFiles) -> Result<Pem> {
+    client(files, &[])?;
+    let ca = match &files.ca {
+        Some(ca) => text(ca)?,
+        None => rustls_native_certs::load_native_certs().certs.iter().map(as_pem).collect(),
+    };
+    let identity = match (&files.cert, &files.key) {
+        (Some(cert), Some(key)) => Some((text(cert)?, text(key)?)),
+        _ => None,
+    };
+    Ok(Pem { ca, identity })
+}
+
+fn as_pem(certificate: &CertificateDer<'_>) -> String {
+    use base64::Engine;
+
+    let text = base64::engine::general_purpose::STANDARD.encode(certificate);
+    format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
+}
+
+fn text(file: &Path) -> Result<String> {
+    std::fs::read_to_string(file).map_err(|error| {
+        Error::new(ErrorKind::Config, format!("{} cannot be read", file.display())).caused_by(error)
+    })
+}
+
+/// What is wrong with an encrypted connection that was not to be had, and what to do, if it is not that nobody is there.
+pub fn mistake(error: &std::io::Error) -> Option<&'static str> {
+    use rustls::{AlertDescription as Alert, CertificateError as Cert, Error as Tls};
+
+    if error.kind() == std::io::ErrorKind::UnexpectedEof {
+        return Some("it hangs up on encrypted connections; is this the port for them?");
+    }
+    let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<Tls>())?;
+    Some(match tls {
+        Tls::InvalidMessage(_) => "it does not encrypt; is this the port for encrypted connections?",
+        Tls::InvalidCertificate(Cert::NotValidForName | Cert::NotValidForNameContext { .. }) => {
+            "its certificate is for another name than the URL has; write the name that it is for"
+        }
+        Tls::InvalidCertificate(Cert::Expired | Cert::ExpiredContext { .. }) => {
+            "its certificate is not valid any more; give it another"
+        }
+        Tls::InvalidCertificate(Cert::NotValidYet | Cert::NotValidYetContext { .. }) => {
+            "its certificate is not valid yet; are the clocks right?"
+        }
+        Tls::InvalidCertificate(_) => {
+            "its certificate is not signed by anybody we trust; name who signs it: ?ca=FILE"
+        }
+        Tls::AlertReceived(
+            Alert::CertificateRequired
+            | Alert::BadCertificate
+            | Alert::UnknownCA
+            | Alert::HandshakeFailure
+            | Alert::CertificateUnknown
+            | Alert::AccessDenied,
+        ) => "it does not accept our certificate, or wants one: ?cert=FILE&key=FILE",
+        _ => "encryption cannot be agreed upon",
+    })
+}
+
 fn roots(ca: Option<&Path>) -> Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
     match ca {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tollgate_core::tls::TlsFiles;
 use tollgate_core::url::{Host, decoded};
 use tollgate_core::{Error, LockName, Result};
 
@@ -19,6 +20,8 @@ pub struct ZooKeeperConfig {
     pub hosts: Vec<Host>,
     /// Who we are, if the nodes of locks are not everybody's.
     pub login: Option<Login>,
+    /// Encrypted, if there is something here.
+    pub tls: Option<TlsFiles>,
     /// The node that everything is under, like `/app`; empty for the root.
     pub chroot: String,
     /// The node that the folders of locks are in.
@@ -94,14 +97,16 @@ impl Access {
 }
 
 impl ZooKeeperConfig {
-    /// Reads `zookeeper://USER:PASSWORD@HOST:PORT,HOST:PORT/CHROOT`. Without parameters.
+    /// Reads `zookeeper://USER:PASSWORD@HOST:PORT,HOST:PORT/CHROOT`; `zookeepers://` encrypts. Without parameters.
     pub fn from_url(url: &str) -> Result<Self> {
         let wrong =
             || Error::invalid("this is no URL of a ZooKeeper; write zookeeper://HOST:PORT,HOST:PORT/CHROOT");
         let (scheme, rest) = url.split_once("://").ok_or_else(wrong)?;
-        if scheme != "zookeeper" {
-            return Err(wrong());
-        }
+        let tls = match scheme {
+            "zookeeper" => None,
+            "zookeepers" => Some(TlsFiles::default()),
+            _ => return Err(wrong()),
+        };
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (login, hosts) = match authority.rsplit_once('@') {
             Some((login, hosts)) => (Some(Login::parse(login)?), hosts),
@@ -112,6 +117,7 @@ impl ZooKeeperConfig {
         Ok(Self {
             hosts,
             login,
+            tls,
             chroot: folder(path)?,
             prefix: "/locks".to_owned(),
             style: Style::default(),

@@ -2,11 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tollgate_core::tls::{Pem, TlsFiles, mistake, pem};
 use tollgate_core::url::Host;
 use tollgate_core::{Clock, Error, ErrorKind, Moment, Result};
-use zookeeper_client::{Client, Error as Fault};
+use zookeeper_client::{Client, Error as Fault, TlsOptions};
 
 use crate::calls::Calls;
 use crate::config::ZooKeeperConfig;
@@ -40,16 +43,17 @@ pub(crate) async fn open(config: &ZooKeeperConfig, clock: &dyn Clock, ttl: Durat
                 let ttl = client.session_timeout();
                 return Ok(Opened { calls: Calls::new(client, config.access), asked, ttl });
             }
-            Err(Fault::AuthFailed) => {
+            Err(Refusal::Unfit(error)) => return Err(error),
+            Err(Refusal::Fault(Fault::AuthFailed)) => {
                 return Err(Error::new(
                     ErrorKind::Denied,
                     "ZooKeeper does not accept who we are; look at the URL",
                 ));
             }
-            Err(fault) => {
-                let why = why_not(&config.hosts).await;
-                if why.is_final || Instant::now() >= end {
-                    return Err(Error::new(ErrorKind::Unavailable, why.text).caused_by(fault));
+            Err(Refusal::Fault(fault)) => {
+                let why = why_not(config).await;
+                if why.kind == ErrorKind::Config || why.is_final || Instant::now() >= end {
+                    return Err(Error::new(why.kind, why.text).caused_by(fault));
                 }
             }
         }
@@ -57,7 +61,7 @@ pub(crate) async fn open(config: &ZooKeeperConfig, clock: &dyn Clock, ttl: Durat
     }
 }
 
-async fn connect(config: &ZooKeeperConfig, ttl: Duration) -> std::result::Result<Client, Fault> {
+async fn connect(config: &ZooKeeperConfig, ttl: Duration) -> Result<Client, Refusal> {
     let mut connector = Client::connector()
         .with_session_timeout(ttl)
         .with_connection_timeout((ttl * 2 / 5).min(SILENT))
@@ -66,35 +70,72 @@ async fn connect(config: &ZooKeeperConfig, ttl: Duration) -> std::result::Result
         connector = connector.with_auth("digest", format!("{}:{}", login.user, login.password).as_bytes());
     }
     let hosts: Vec<_> = config.hosts.iter().map(ToString::to_string).collect();
-    connector.connect(&hosts.join(",")).await
+    let Some(files) = &config.tls else { return Ok(connector.connect(&hosts.join(",")).await?) };
+    let connector = connector.with_tls(tls(files)?);
+    Ok(connector.secure_connect(&hosts.join(",")).await?)
 }
 
 /// Why there is no session.
+enum Refusal {
+    /// What we have been told to use cannot be used.
+    Unfit(Error),
+    /// Nobody gave us one.
+    Fault(Fault),
+}
+
+impl From<Fault> for Refusal {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+fn tls(files: &TlsFiles) -> Result<TlsOptions, Refusal> {
+    let Pem { ca, identity } = pem(files).map_err(Refusal::Unfit)?;
+    // The driver takes the process's own; whoever has chosen one keeps it.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let unusable =
+        |fault: Fault| Refusal::Unfit(Error::invalid("these certificates cannot be used").caused_by(fault));
+    let mut options = TlsOptions::new().with_pem_ca(&ca).map_err(unusable)?;
+    if let Some((cert, key)) = identity {
+        options = options.with_pem_identity(&cert, &key).map_err(unusable)?;
+    }
+    Ok(options)
+}
+
+/// What servers say about it.
 struct Why {
+    kind: ErrorKind,
     text: String,
     /// Whether there is nobody of whom more can be expected.
     is_final: bool,
 }
 
 /// Asks every server what is wrong with it: the driver does not tell.
-async fn why_not(hosts: &[Host]) -> Why {
+async fn why_not(config: &ZooKeeperConfig) -> Why {
     let mut all = Vec::new();
-    let mut is_final = true;
-    for host in hosts {
-        let says = match said_by(host).await {
+    let (mut is_final, mut mistakes) = (true, 0);
+    for host in &config.hosts {
+        let says = match &config.tls {
+            None => said_by(host).await,
+            Some(files) => shown_by(host, files).await,
+        };
+        let says = match says {
             Ok(says) => {
                 is_final = false;
                 says
             }
             Err(error) => {
                 is_final &= error.kind() != std::io::ErrorKind::TimedOut;
-                error.to_string()
+                let mistake = config.tls.as_ref().and_then(|_| mistake(&error));
+                mistakes += usize::from(mistake.is_some());
+                mistake.map_or_else(|| error.to_string(), str::to_owned)
             }
         };
         all.push(format!("{host}: {says}"));
     }
-    let text = format!("no server of this ZooKeeper gives us a session ({}); is it up?", all.join("; "));
-    Why { text, is_final }
+    let kind = if mistakes == all.len() { ErrorKind::Config } else { ErrorKind::Unavailable };
+    let text = format!("no server of this ZooKeeper gives us a session: {}", all.join("; "));
+    Why { kind, text, is_final }
 }
 
 /// What a server answers to one of ZooKeeper's words of four letters.
@@ -109,6 +150,21 @@ pub(crate) async fn asked(host: &Host, word: &str) -> std::io::Result<String> {
     };
     let silent = || std::io::Error::new(std::io::ErrorKind::TimedOut, "no answer");
     tokio::time::timeout(TO_SAY, asking).await.unwrap_or_else(|_| Err(silent()))
+}
+
+/// How a server takes an encrypted connection.
+async fn shown_by(host: &Host, files: &TlsFiles) -> std::io::Result<String> {
+    let handshake = async {
+        let config = tollgate_core::tls::client(files, &[]).map_err(std::io::Error::other)?;
+        let name = ServerName::try_from(host.name.clone()).map_err(std::io::Error::other)?;
+        let stream = TcpStream::connect((host.name.as_str(), host.port)).await?;
+        TlsConnector::from(config).connect(name, stream).await
+    };
+    match tokio::time::timeout(TO_SAY, handshake).await {
+        Ok(Ok(_)) => Ok("it takes the connection, and gives no session; has it a leader?".to_owned()),
+        Ok(Err(error)) => Err(error),
+        Err(_) => Ok("it does not speak TLS, or does not answer".to_owned()),
+    }
 }
 
 /// What a server says of itself.

@@ -21,7 +21,7 @@ use crate::url::Url;
 pub use tollgate_zookeeper::{GuardedMulti, ZooKeeperFence};
 
 /// The schemes that name a ZooKeeper.
-pub(crate) const SCHEMES: &[&str] = &["zookeeper"];
+pub(crate) const SCHEMES: &[&str] = &["zookeeper", "zookeepers"];
 
 /// Writes that ZooKeeper applies only while a lock is held. `url` is the one that the locks were connected with.
 ///
@@ -54,7 +54,16 @@ pub fn fence(url: &str) -> Result<ZooKeeperFence> {
 /// Which ZooKeeper a URL names.
 pub(crate) fn config(url: &Url<'_>) -> Result<ZooKeeperConfig> {
     let mut config = ZooKeeperConfig::from_url(&format!("{}:{}", url.scheme, url.rest))?;
-    url.check_params(&["prefix", "layout", "acl", "tick"])?;
+    let mut known = vec!["prefix", "layout", "acl", "tick"];
+    if let Some(files) = &mut config.tls {
+        known.extend(["ca", "cert", "key"]);
+        *files = url.tls_files()?;
+    } else if url.param("ca").or(url.param("cert")).or(url.param("key")).is_some() {
+        return Err(Error::invalid(
+            "certificates are for encrypted connections; write zookeepers instead of zookeeper at the start of the URL",
+        ));
+    }
+    url.check_params(&known)?;
     if let Some(prefix) = url.param("prefix") {
         config = config.with_prefix(prefix)?;
     }

@@ -121,8 +121,10 @@ pub(super) fn command(config: &Config, place: &Place) -> Result<Command, Trouble
             command
         }
         Kind::ZooKeeper => {
-            let jars = ["/usr/share/java/zookeeper.jar", "/usr/share/java/slf4j-simple.jar"];
-            for jar in jars {
+            // The last is for encrypted connections, and Debian's ZooKeeper forgets to name it.
+            let jars =
+                ["zookeeper", "slf4j-simple", "netty-codec"].map(|jar| format!("/usr/share/java/{jar}.jar"));
+            for jar in &jars {
                 find(jar, "zookeeper")?;
             }
             let mut command = program("java", "default-jre-headless")?;
