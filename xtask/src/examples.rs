@@ -12,6 +12,7 @@ const WHOLE: &[&str] = &[
     "crates/tollgate-core/src/capabilities.rs",
     "crates/tollgate-core/src/guarantees.rs",
     "crates/tollgate-etcd/src/fence.rs",
+    "crates/tollgate-zookeeper/src/fence.rs",
     "crates/tollgate-redis/src/fence/",
     "crates/tollgate/src/",
 ];

@@ -86,13 +86,13 @@ fn parse_escaped(words: &[OsString]) -> Option<Result<Cli, clap::Error>> {
 /// Which engine.
 #[derive(Debug, Args)]
 pub(crate) struct UrlArg {
-    /// The engine: file:DIR, etcd://HOST, redis://HOST, redis-sentinel://, redis-cluster:// or redlock://.
+    /// The engine: file:DIR, etcd://HOST, zookeeper://HOST, redis://HOST, redis-sentinel://, redis-cluster:// or redlock://.
     ///
     /// file:DIR is for the processes of this host; file: alone keeps its files in $XDG_STATE_HOME/tollgate, or
     /// ~/.local/state/tollgate. One Redis is redis://HOST:PORT/DB, redis-sentinel://HOST,HOST/SERVICE or
     /// redis-cluster://HOST,HOST; encrypted they begin with rediss. A majority of independent Redises is
     /// redlock://HOST,HOST,HOST, encrypted redlocks://. The members of an etcd are etcd://HOST,HOST,HOST, encrypted
-    /// etcds://.
+    /// etcds://, the servers of a ZooKeeper zookeeper://HOST,HOST,HOST/CHROOT, encrypted zookeepers://.
     #[arg(long, value_name = "URL", env = URL, default_value = "file:", hide_env_values = true)]
     pub(crate) url: String,
 }

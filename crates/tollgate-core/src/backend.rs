@@ -186,7 +186,7 @@ pub enum Note<'a> {
 
 fn no_descriptor(capabilities: &Capabilities) -> Error {
     Error::unsupported(format!(
-        "a lock of the {} backend does not hang on a descriptor",
+        "a lock of the {} backend cannot be left to another process; keep it in the one that works, as tollgate run does",
         capabilities.backend
     ))
 }

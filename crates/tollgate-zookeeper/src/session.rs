@@ -211,6 +211,8 @@ impl Session {
             _ => None,
         };
         self.end();
+        // It has a hand on the driver, too, which closes the session when the last one lets go.
+        self.supervisor.abort();
         if let Some(mut states) = states {
             let closed = async { while !states.changed().await.is_terminated() {} };
             let _ = tokio::time::timeout(TO_CLOSE, closed).await;

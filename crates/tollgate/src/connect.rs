@@ -19,6 +19,9 @@ use crate::url::Url;
 /// - `redis-cluster://HOST,HOST`: a cluster, of which a few servers are named.
 /// - `etcd://USER:PASSWORD@HOST:PORT,HOST:PORT`: one etcd, of which some members are named; whichever answers is used.
 ///   `?prefix=` is what its keys start with, `/locks/` unless said. `etcds://` encrypts, with `?ca=`, `?cert=` and `?key=`.
+/// - `zookeeper://USER:PASSWORD@HOST:PORT,HOST:PORT/CHROOT`: one ZooKeeper, of which some servers are named. `?prefix=` is the
+///   node its locks are in, `/locks` unless said; `?layout=` whose locks to exclude: `curator`, `curator-rw` or `kazoo`; `?tick=`
+///   its `tickTime`, 2 s unless said; `?acl=` who may use what is created: `open`, `read` or `creator`. `zookeepers://` encrypts.
 /// - `redlock://HOST:PORT,HOST:PORT,HOST:PORT/DB`: a majority of independent Redises. `?max_ttl=5m` is the longest ttl that
 ///   any client uses, and the same for all. On their first start [`redlock_init`](crate::redlock_init) says that they are new.
 ///

@@ -86,6 +86,11 @@ struct MemoryPage;
 #[doc = include_str!("../../../docs/backends/etcd.md")]
 struct EtcdPage;
 
+/// Compiles what docs/backends/zookeeper.md shows.
+#[cfg(all(doctest, feature = "zookeeper"))]
+#[doc = include_str!("../../../docs/backends/zookeeper.md")]
+struct ZooKeeperPage;
+
 /// Compiles what docs/backends/redis.md shows.
 #[cfg(all(doctest, feature = "redis"))]
 #[doc = include_str!("../../../docs/backends/redis.md")]
