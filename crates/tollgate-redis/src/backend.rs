@@ -15,7 +15,7 @@ use tollgate_core::{
 use crate::acquire::Ask;
 use crate::capabilities::capabilities;
 use crate::config::RedisConfig;
-use crate::error::{is_of_another_type, unexpected};
+use crate::error::{check_floor, is_of_another_type, unexpected};
 use crate::inbox::Inbox;
 use crate::keys::key_of;
 use crate::link::Link;
@@ -74,6 +74,7 @@ impl RedisBackend {
 
     /// Makes every later token of `name` larger than `floor`, as a move from another engine needs it.
     pub async fn raise_floor(&self, name: &LockName, floor: Token) -> Result<()> {
+        check_floor(floor)?;
         let key = key_of(&self.prefix, name);
         self.run(&key, &Request::new(&script::FLOOR, &key).arg(floor.get())).await.map(drop)
     }

@@ -10,6 +10,7 @@ use tollgate_core::{
 };
 
 use crate::backend::{CONTENDED, EXPIRY_EVERY};
+use crate::error::check_floor;
 use crate::keys::{fence_of, key_of};
 use crate::recent::Recent;
 use crate::redlock::capabilities::capabilities;
@@ -69,6 +70,7 @@ impl RedlockBackend {
 
     /// Makes every later token of `name` larger than `floor`, as a move from another engine needs it.
     pub async fn raise_floor(&self, name: &LockName, floor: Token) -> Result<()> {
+        check_floor(floor)?;
         let links = self.lanes.links().await?;
         let [_, fence] = self.keys(name);
         let request = script::FLOOR.of_voter(&[&fence]).arg(floor.get());
