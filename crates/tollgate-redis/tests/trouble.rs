@@ -220,14 +220,15 @@ async fn a_counter_at_its_end_is_named_and_those_who_wait_hear_of_it() {
     let held = locks.lock("a").acquire().await.unwrap();
     assert_eq!(held.token(), Token::MAX);
     let mut waiting = tokio::task::JoinSet::new();
-    for number in 0..4 {
+    for number in 0..8 {
         let request = locks.lock("a").ttl(Duration::from_secs(3));
-        waiting.spawn(if number % 2 == 0 { request.acquire() } else { request.shared().acquire() });
+        waiting.spawn(if number < 6 { request.acquire() } else { request.shared().acquire() });
     }
-    until("all wait", async || cli(engine.address(), &["ZCARD", "{lock:a}:queue"]) == "4").await;
+    until("all wait", async || cli(engine.address(), &["ZCARD", "{lock:a}:queue"]) == "8").await;
     assert_eq!(held.release().await.unwrap(), Release::Released);
-    while let Some(waited) = waiting.join_next().await {
-        says(&waited.unwrap().unwrap_err(), ErrorKind::Config, &["\"{lock:a}:fence\"", "Delete"]);
+    let told = tokio::time::timeout(Duration::from_secs(30), waiting.join_all()).await;
+    for waited in told.expect("all are told") {
+        says(&waited.unwrap_err(), ErrorKind::Config, &["\"{lock:a}:fence\"", "Delete"]);
     }
     // Also for whoever would take it without a script, and nobody has it then.
     let error = locks.lock("a").try_acquire().await.unwrap_err();
