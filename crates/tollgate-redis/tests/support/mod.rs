@@ -2,6 +2,7 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 pub(crate) mod fenced;
+pub(crate) mod places;
 
 use std::net::SocketAddr;
 use std::process::Command;
