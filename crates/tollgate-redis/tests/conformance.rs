@@ -184,10 +184,20 @@ impl Subject for Placed {
         match self.name {
             "redis+cluster" if on_the_wire => Some("its servers name each other, so no proxy is in between"),
             "redis+tls" if on_the_wire => Some("a proxy cannot read what is encrypted"),
+            _ if OF_THE_CORE.contains(&case) => Some("it takes seconds, and the place has no part in it"),
             _ => None,
         }
     }
 }
+
+/// Cases in which the core's clock decides, and that were tried on a Redis by itself.
+const OF_THE_CORE: &[&str] = &[
+    "a_healthy_guard_is_never_in_jeopardy",
+    "a_lock_is_given_up_after_max_hold",
+    "a_lock_is_given_up_when_the_work_stalls",
+    "progress_keeps_the_lock",
+    "work_is_cancelled_when_its_lock_is_lost",
+];
 
 /// The cases that do something to single requests.
 const ON_THE_WIRE: &[&str] = &[
