@@ -24,7 +24,7 @@ use crate::wire::{End, SHORT, Wire};
 pub(crate) const TO_CONNECT: Duration = Duration::from_secs(5);
 /// Requests that may wait to be written: as many tasks may ask at once without waiting for each other.
 const BUFFERED: usize = 4096;
-/// The oldest Redis that has what scripts use (`SET` with `GET` and `PXAT`).
+/// The oldest Redis that has what scripts use (`ZADD` with `GT`).
 pub(crate) const OLDEST: (u32, u32) = (6, 2);
 
 /// The connections of one client to one server.

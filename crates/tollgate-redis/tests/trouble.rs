@@ -226,7 +226,11 @@ async fn a_counter_at_its_end_is_named_and_those_who_wait_hear_of_it() {
     }
     until("all wait", async || cli(engine.address(), &["ZCARD", "{lock:a}:queue"]) == "8").await;
     assert_eq!(held.release().await.unwrap(), Release::Released);
-    assert_eq!(cli(engine.address(), &["EXISTS", "{lock:a}:queue"]), "0", "nobody waits for what cannot come");
+    assert_eq!(
+        cli(engine.address(), &["EXISTS", "{lock:a}:queue"]),
+        "0",
+        "nobody waits for what cannot come"
+    );
     let told = tokio::time::timeout(Duration::from_secs(30), waiting.join_all()).await;
     for waited in told.expect("all are told") {
         says(&waited.unwrap_err(), ErrorKind::Config, &["\"{lock:a}:fence\"", "Delete"]);

@@ -9,7 +9,7 @@ use tollgate_core::{
     BoxStream, Details, Error, ErrorKind, Holder, LockName, LockState, Mode, Result, Revocation, Token,
 };
 
-use crate::keys::{encode_prefix, name_of, starting_with};
+use crate::keys::{encode, name_of, starting_with};
 use crate::redlock::backend::RedlockBackend;
 use crate::redlock::quorum::{Count, majority};
 use crate::redlock::round::{Reply, Round};
@@ -222,7 +222,7 @@ struct Scan {
 
 impl Scan {
     fn new(keys: &str, names: &str, nodes: usize) -> Self {
-        let pattern = starting_with(&format!("{keys}{}", encode_prefix(names)));
+        let pattern = starting_with(&format!("{keys}{}", encode(names)));
         let (found, seen) = (VecDeque::new(), HashSet::new());
         let (nodes, prefix) = ((0..nodes).collect(), names.to_owned());
         Self { nodes, missed: Vec::new(), pattern, prefix, cursor: 0, found, seen }
