@@ -6,7 +6,7 @@ mod support;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use support::{backend, cli, locks, until};
+use support::{backend, cli, locks, refusals, until};
 use tollgate_core::{ErrorKind, Guard, Locks, Release, Result};
 use tollgate_testkit::engines::{self, Config, Data, Engine};
 
@@ -47,13 +47,6 @@ impl Queue {
 
 async fn waiters(locks: &Locks) -> usize {
     locks.inspect("a").await.unwrap().map_or(0, |state| state.waiters.len())
-}
-
-/// How often a server has refused with `code`.
-fn refusals(address: SocketAddr, code: &str) -> u64 {
-    let stats = cli(address, &["INFO", "errorstats"]);
-    let count = stats.lines().find_map(|line| line.strip_prefix(&format!("errorstat_{code}:count=")));
-    count.map_or(0, |count| count.trim().parse().unwrap())
 }
 
 fn set(address: SocketAddr, words: &[&str]) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use support::places::{certificate, client_files, cluster, encrypted, member, watched};
-use support::{backend, backend_of, claim, cli, locks, until};
+use support::{backend, backend_of, claim, cli, locks, refusals, until};
 use tollgate_core::tls::TlsFiles;
 use tollgate_core::url::Host;
 use tollgate_core::{Attempt, Backend, ErrorKind, Release};
@@ -136,7 +136,14 @@ async fn in_a_cluster_locks_are_spread_handed_over_listed_and_followed_when_they
     held.release().await.unwrap();
     assert!(waiting.await.unwrap() > token);
 
-    // A slot moves under a lock that is held: half-way (ASK), and for good (MOVED).
+    let other = support::locks(&format!("redis-cluster://{}", engines[2].address())).await.unwrap();
+    let behind = tokio::spawn(other.lock("many/9").acquire());
+    until("one waits", async || {
+        locks.inspect("many/9").await.unwrap().is_some_and(|state| !state.waiters.is_empty())
+    })
+    .await;
+
+    // A slot moves under a lock that is held and waited for: half-way (TRYAGAIN), and for good (MOVED).
     let slot = cli(engines[0].address(), &["CLUSTER", "KEYSLOT", "lock:many/9"]);
     let at =
         engines.iter().position(|engine| !cli(engine.address(), &["GET", "lock:many/9"]).contains("MOVED"));
@@ -145,23 +152,31 @@ async fn in_a_cluster_locks_are_spread_handed_over_listed_and_followed_when_they
     cli(to.address(), &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id]);
     cli(from.address(), &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id]);
     let port = to.address().port().to_string();
-    let keys = ["KEYS", "lock:many/9", "{lock:many/9}:fence"];
-    let migrate = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000"];
-    assert_eq!(cli(from.address(), &[&migrate[..], &keys].concat()), "OK");
+    let migrate = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
+    let moves = |keys: [&str; 2]| assert_eq!(cli(from.address(), &[&migrate[..], &keys].concat()), "OK");
+    moves(["lock:many/9", "{lock:many/9}:fence"]);
     let nine = guards.iter().find(|guard| guard.name().as_str() == "many/9").unwrap();
     // Neither the holder nor anybody else is told something wrong meanwhile.
     let elsewhere = locks.lock("many/9").try_acquire().await;
     assert_eq!(elsewhere.err().map(|error| error.kind()), Some(ErrorKind::Unavailable));
     assert!(nine.fence().is_ok());
+    let refused = || [from, to].map(|engine| refusals(engine.address(), "TRYAGAIN")).iter().sum::<u64>();
+    let before = refused();
+    until("the waiter was refused", async || refused() > before || behind.is_finished()).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(!behind.is_finished(), "it gave up");
+    moves(["{lock:many/9}:queue", "{lock:many/9}:waiters"]);
     for engine in [to, from] {
         cli(engine.address(), &["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]);
     }
     assert!(locks.lock("many/9").try_acquire().await.unwrap().is_none(), "it is still held");
+    let token = nine.token();
     let (nine, rest): (Vec<_>, Vec<_>) =
         guards.into_iter().partition(|guard| guard.name().as_str() == "many/9");
     for guard in nine.into_iter().chain(rest) {
         assert_eq!(guard.release().await.unwrap(), Release::Released);
     }
+    assert!(behind.await.unwrap().unwrap().token() > token);
 }
 
 #[tokio::test]

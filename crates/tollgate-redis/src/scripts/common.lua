@@ -73,11 +73,6 @@ local function draw()
   return tonumber(last) < LARGEST and number(redis.call('ZINCRBY', FENCE, '1', 'f')) or nil
 end
 
--- What is answered where one was needed and is not there.
-local function no_tokens()
-  return redis.error_reply('NOTOKENS ' .. FENCE)
-end
-
 -- The exclusive holder, if it is ours and lives; otherwise whether somebody else is in.
 local function inside_alone()
   local value = redis.call('GET', LOCK)

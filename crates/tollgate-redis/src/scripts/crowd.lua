@@ -58,6 +58,11 @@ local function write_holder(r, life)
   others.kind, others.last = r.kind, math.max(others.last, r.ends)
 end
 
+-- What is answered where a token was needed and none is left.
+local function no_tokens()
+  return redis.error_reply('NOTOKENS ' .. FENCE)
+end
+
 -- Lets r, which is not in the queue any more, in for `life` milliseconds. Answers whether there was a token for it.
 local function admit(r, life)
   r.token = draw()

@@ -37,6 +37,13 @@ pub(crate) fn cli(address: SocketAddr, words: &[&str]) -> String {
     String::from_utf8([output.stdout, output.stderr].concat()).unwrap().trim().to_owned()
 }
 
+/// How often a server has refused with `code`.
+pub(crate) fn refusals(address: SocketAddr, code: &str) -> u64 {
+    let stats = cli(address, &["INFO", "errorstats"]);
+    let count = stats.lines().find_map(|line| line.strip_prefix(&format!("errorstat_{code}:count=")));
+    count.map_or(0, |count| count.trim().parse().unwrap())
+}
+
 /// Waits until `condition` holds.
 pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(30);
