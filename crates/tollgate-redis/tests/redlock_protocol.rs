@@ -227,6 +227,24 @@ async fn a_floor_raises_all_later_tokens() {
 }
 
 #[tokio::test]
+async fn the_token_that_is_seen_is_the_majoritys_though_it_answers_last() {
+    let nodes = Nodes::three().await;
+    let other = nodes.backend().await.unwrap();
+    assert!(other.inspect(&name("b")).await.unwrap().is_none(), "it is connected to all");
+    // Two stood at one token when it was granted, and one drew another a little later.
+    for (node, token) in [(0, 7), (1, 7), (2, 9)] {
+        let value = format!("{} {token} 5 {{}}", "a".repeat(32));
+        let _: String = nodes.raw(node, &["SET", "lock:a", &value, "PX", "60000"]).await;
+    }
+    nodes.node(0).pause();
+    let looking = tokio::spawn(async move { other.inspect(&name("a")).await });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    nodes.node(0).resume();
+    let state = looking.await.unwrap().unwrap().expect("it is held");
+    assert_eq!(state.holders[0].token, Some(Token::new(7).unwrap()));
+}
+
+#[tokio::test]
 async fn an_operator_breaks_a_lock_on_all_nodes() {
     let nodes = Nodes::three().await;
     let (locks, operator) = (nodes.locks().await, nodes.backend().await.unwrap());
