@@ -5,7 +5,7 @@
 //! and the v3lock service stand in the same queue.
 //!
 //! - `config.rs`, `tls.rs`: what a URL says. `wire.rs`: the stubs. `link.rs`, `channel.rs`: one connection. `links.rs`: the one that is
-//!   used now, and every call. `error.rs`: what a failed call may have done.
+//!   used now. `calls.rs`: every call. `error.rs`: what a failed call may have done.
 //! - `session.rs`: a lease and what keeps it alive. `sessions.rs`: who lives in which. `slots.rs`: by which number.
 //! - `keys.rs`: the layout. `queue.rs`: who is in, and whom to wait for. `hub.rs`: all watches of a client, `parked.rs`: those
 //!   that are kept for the next wait.
@@ -15,6 +15,7 @@
 
 mod acquire;
 mod backend;
+mod calls;
 mod capabilities;
 mod carried;
 mod channel;

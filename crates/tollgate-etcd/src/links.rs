@@ -1,4 +1,4 @@
-//! The way to etcd: the connection that is used now, what replaces it, and every call.
+//! The way to etcd: the connection that is used now, what replaces it, and how something is asked over it.
 //!
 //! A connection is driven by a task on the runtime that opened it. Callers use their own, which spares two wakes of another
 //! thread for each request; sessions, watches and everything in the background use the keeper's, which no caller can block.
@@ -42,8 +42,6 @@ const ALL_TOGETHER: Duration = Duration::from_secs(8);
 const PAUSE: Duration = Duration::from_millis(20);
 /// The oldest etcd that lets clients number their watches.
 const OLDEST: (u32, u32) = (3, 4);
-/// The largest answer that is taken: a page of keys with their values.
-const LARGEST: usize = 64 << 20;
 
 /// The way to etcd. Clones are the same one.
 #[derive(Clone)]
@@ -381,7 +379,7 @@ impl Links {
     }
 
     /// The same; tells also whether a request before the one that was answered may have been executed.
-    async fn ask<Q, A, F>(&self, message: Q, repeat: Repeat, call: F) -> Result<(A, bool), Failure>
+    pub(crate) async fn ask<Q, A, F>(&self, message: Q, repeat: Repeat, call: F) -> Result<(A, bool), Failure>
     where
         Q: Clone,
         F: AsyncFn(Channel, http::Uri, Request<Q>) -> Result<Response<A>, Status>,
@@ -441,108 +439,4 @@ impl Links {
 
 fn closed() -> Error {
     Error::new(ErrorKind::Unavailable, "these locks were closed; connect again")
-}
-
-/// The calls that are made, each by its name.
-mod calls {
-    use super::{LARGEST, Links, Repeat};
-    use crate::error::Failure;
-    use crate::wire::cluster_client::ClusterClient;
-    use crate::wire::kv_client::KvClient;
-    use crate::wire::lease_client::LeaseClient;
-    use crate::wire::maintenance_client::MaintenanceClient;
-    use crate::wire::{
-        AlarmRequest, AlarmResponse, DeleteRangeRequest, LeaseGrantRequest, LeaseGrantResponse,
-        LeaseRevokeRequest, LeaseRevokeResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
-        MemberListRequest, MemberListResponse, RangeRequest, RangeResponse, StatusRequest, StatusResponse,
-        TxnRequest, TxnResponse,
-    };
-
-    impl Links {
-        pub(crate) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Failure> {
-            self.call(request, Repeat::Yes, async |channel, origin, request| {
-                KvClient::with_origin(channel, origin).max_decoding_message_size(LARGEST).range(request).await
-            })
-            .await
-        }
-
-        pub(crate) async fn txn(&self, request: TxnRequest, repeat: Repeat) -> Result<TxnResponse, Failure> {
-            self.call(request, repeat, async |channel, origin, request| {
-                KvClient::with_origin(channel, origin).max_decoding_message_size(LARGEST).txn(request).await
-            })
-            .await
-        }
-
-        /// Deletes a key: whether it was there, and whether an earlier request that was not answered may have done it.
-        pub(crate) async fn delete(&self, request: DeleteRangeRequest) -> Result<(bool, bool), Failure> {
-            let (answer, perhaps) = self
-                .ask(request, Repeat::Yes, async |channel, origin, request| {
-                    KvClient::with_origin(channel, origin).delete_range(request).await
-                })
-                .await?;
-            Ok((answer.deleted > 0, perhaps))
-        }
-
-        /// The same by a transaction that compares.
-        pub(crate) async fn delete_if(&self, request: TxnRequest) -> Result<(bool, bool), Failure> {
-            let (answer, perhaps) = self
-                .ask(request, Repeat::Yes, async |channel, origin, request| {
-                    KvClient::with_origin(channel, origin).txn(request).await
-                })
-                .await?;
-            Ok((answer.succeeded, perhaps))
-        }
-
-        pub(crate) async fn lease_grant(
-            &self,
-            request: LeaseGrantRequest,
-        ) -> Result<LeaseGrantResponse, Failure> {
-            // One that nobody knows of ends by itself.
-            self.call(request, Repeat::Yes, async |channel, origin, request| {
-                LeaseClient::with_origin(channel, origin).lease_grant(request).await
-            })
-            .await
-        }
-
-        pub(crate) async fn lease_revoke(
-            &self,
-            request: LeaseRevokeRequest,
-        ) -> Result<LeaseRevokeResponse, Failure> {
-            self.call(request, Repeat::Yes, async |channel, origin, request| {
-                LeaseClient::with_origin(channel, origin).lease_revoke(request).await
-            })
-            .await
-        }
-
-        pub(crate) async fn members(&self) -> Result<MemberListResponse, Failure> {
-            self.call(MemberListRequest::default(), Repeat::Yes, async |channel, origin, request| {
-                ClusterClient::with_origin(channel, origin).member_list(request).await
-            })
-            .await
-        }
-
-        pub(crate) async fn status(&self) -> Result<StatusResponse, Failure> {
-            self.call(StatusRequest {}, Repeat::Yes, async |channel, origin, request| {
-                MaintenanceClient::with_origin(channel, origin).status(request).await
-            })
-            .await
-        }
-
-        pub(crate) async fn alarms(&self) -> Result<AlarmResponse, Failure> {
-            self.call(AlarmRequest::default(), Repeat::Yes, async |channel, origin, request| {
-                MaintenanceClient::with_origin(channel, origin).alarm(request).await
-            })
-            .await
-        }
-
-        pub(crate) async fn lease_time_to_live(
-            &self,
-            request: LeaseTimeToLiveRequest,
-        ) -> Result<LeaseTimeToLiveResponse, Failure> {
-            self.call(request, Repeat::Yes, async |channel, origin, request| {
-                LeaseClient::with_origin(channel, origin).lease_time_to_live(request).await
-            })
-            .await
-        }
-    }
 }
