@@ -222,6 +222,14 @@ impl Sessions {
         }
     }
 
+    /// Whether the claim is in a session that is over.
+    pub(crate) fn is_over_for(&self, owner: OwnerId) -> bool {
+        matches!(
+            self.known().claims.get(&owner),
+            Some(Entry { home: Home::Session(seat), .. }) if seat.session().is_over()
+        )
+    }
+
     /// Whether the claim is known to be there.
     pub(crate) fn has(&self, owner: OwnerId) -> bool {
         self.known().claims.contains_key(&owner)
