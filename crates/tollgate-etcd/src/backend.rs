@@ -122,22 +122,19 @@ impl EtcdBackend {
     ///
     /// A request that was sent and not answered may be executed at any time: it may wait on a member that is cut off
     /// from the others, and no connection of ours that is closed calls it back. So its transaction compares: it does
-    /// nothing once there is a key that says "withdrawn". That key hangs on the same lease as the claim's own would.
-    /// While the lease lives the key is there, and once it is gone etcd refuses the late request for want of it.
-    async fn retract_late(&self, claim: &Claim, Spot { lease, slot }: Spot) -> Result<()> {
+    /// nothing once there is a key that says "withdrawn", one for each copy. These keys hang on the same lease as the claim's
+    /// own would. While the lease lives they are there, and once it is gone etcd refuses the late request for want of it.
+    async fn retract_late(&self, claim: &Claim, Spot { lease, slot }: Spot, copies: u32) -> Result<()> {
         if claim.standalone {
             // Nothing else hangs on it, and nothing can hang on it any more.
             return self.end_lease(lease).await;
         }
         let key = self.layout.claim(&claim.name, lease, slot, claim.mode);
-        let request = TxnRequest {
-            compare: Vec::new(),
-            success: vec![
-                RequestOp { request: Some(Op::RequestDeleteRange(delete(&key))) },
-                put(&self.layout.withdrawn(claim.owner), Vec::new(), lease),
-            ],
-            failure: Vec::new(),
-        };
+        let mut success = vec![RequestOp { request: Some(Op::RequestDeleteRange(delete(&key))) }];
+        success.extend(
+            (1..=copies).map(|copy| put(&self.layout.withdrawn(claim.owner, lease, copy), Vec::new(), lease)),
+        );
+        let request = TxnRequest { compare: Vec::new(), success, failure: Vec::new() };
         match self.links.txn(request, Repeat::Yes).await {
             Ok(_) | Err(Failure { why: Why::NoLease, .. }) => Ok(()),
             Err(failure) => Err(failure.into()),
@@ -263,11 +260,12 @@ impl Backend for EtcdBackend {
                         self.remove_own(claim.owner, &key).await?;
                     }
                 }
-                Leftover::Late(spot) => {
-                    self.retract_late(claim, spot).await?;
+                Leftover::Late(spot, copies) => {
+                    self.retract_late(claim, spot, copies).await?;
                     if self.sessions.withdrawn(claim.owner) && !claim.standalone {
                         // It was answered meanwhile. If this fails the key ends with the session.
-                        let _ = self.links.delete(delete(&self.layout.withdrawn(claim.owner))).await;
+                        let last = self.layout.withdrawn(claim.owner, spot.lease, copies);
+                        let _ = self.links.delete(delete(&last)).await;
                     }
                 }
             }

@@ -134,6 +134,10 @@ impl From<Status> for Failure {
             | Code::Unimplemented => {
                 (Executed::No, Why::Refused, ErrorKind::Unexpected, "etcd refused what locks need")
             }
+            // It had no leader to send it to, or lost it.
+            Code::Unknown if says.contains("proposal dropped") => {
+                (Executed::Perhaps, Why::MemberUnfit, ErrorKind::Indeterminate, UNKNOWN)
+            }
             Code::Unavailable | Code::DeadlineExceeded => {
                 (Executed::Perhaps, Why::MemberUnfit, ErrorKind::Indeterminate, UNKNOWN)
             }

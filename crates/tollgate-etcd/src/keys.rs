@@ -4,7 +4,7 @@
 //! <prefix><name>/<lease>-<slot>~<mode>  a claim: the lease in hexadecimal, as etcd's own locks have it, a number that no other
 //!                                  claim on this name has in that lease, and `x`, `s`, or `p` and a limit
 //! <prefix><name>/<anything else>   a claim of another client, which is exclusive
-//! <prefix>\0withdrawn/<hash>       a claim that was withdrawn while its acquire may still be on its way
+//! <prefix>\0withdrawn/<hash>-<lease>-<copy>  this copy of an acquire, which may still be on its way, must do nothing
 //! <prefix>\0floor/<name>           what is added to the revisions of a lock that moved here from another engine
 //! ```
 //!
@@ -44,9 +44,9 @@ impl Layout {
         key.into_bytes()
     }
 
-    /// The key that says that a claim was withdrawn.
-    pub(crate) fn withdrawn(&self, owner: OwnerId) -> Vec<u8> {
-        format!("{}\0withdrawn/{:032x}", self.prefix, hash(owner)).into_bytes()
+    /// The key that keeps a copy of an acquire from doing anything.
+    pub(crate) fn withdrawn(&self, owner: OwnerId, lease: i64, copy: u32) -> Vec<u8> {
+        format!("{}\0withdrawn/{:032x}-{lease:x}-{copy}", self.prefix, hash(owner)).into_bytes()
     }
 
     /// The key that has what is added to a lock's revisions.
@@ -199,7 +199,7 @@ mod tests {
         let key = layout.claim(&long, 1, 0, Mode::Exclusive);
         assert_eq!(layout.claims_on(&short).remainder(&key), None);
         assert!(key > layout.claims_on(&short).key && key < layout.claims_on(&short).end);
-        assert_eq!(layout.name_of(&layout.withdrawn(OwnerId::random())), None);
+        assert_eq!(layout.name_of(&layout.withdrawn(OwnerId::random(), 1, 1)), None);
         assert_eq!(layout.name_of(&layout.floor(&short)), None);
         assert_eq!(layout.name_of(&layout.floor(&long)), None);
     }

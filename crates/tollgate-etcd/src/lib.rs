@@ -9,17 +9,20 @@
 //! - `session.rs`: a lease and what keeps it alive. `sessions.rs`: who lives in which. `slots.rs`: by which number.
 //! - `keys.rs`: the layout. `queue.rs`: who is in, and whom to wait for. `hub.rs`: all watches of a client, `parked.rs`: those
 //!   that are kept for the next wait.
-//! - `acquire.rs`: taking a lock, with the requests of `ops.rs`. `wait.rs`: the wait for it. `backend.rs`: the contract. `look.rs`, `list.rs`, `events.rs`: what others see.
+//! - `acquire.rs`: taking a lock, with the requests of `ops.rs`. `ask.rs`: asking for it until there is an answer, `copies.rs`: what comes of
+//!   those that were not answered. `wait.rs`: the wait for it. `backend.rs`: the contract. `look.rs`, `list.rs`, `events.rs`: what others see.
 //! - `floor.rs`: tokens after a move from another engine. `fence.rs`: writes that are applied only while a lock is held.
 //! - `doctor`: what is wrong with an etcd.
 
 mod acquire;
+mod ask;
 mod backend;
 mod calls;
 mod capabilities;
 mod carried;
 mod channel;
 mod config;
+mod copies;
 mod doctor;
 mod error;
 mod events;

@@ -61,19 +61,28 @@ struct Tap {
     opened: Instant,
     /// When it was last read from, in nanoseconds since it was opened.
     read: AtomicU64,
+    /// The term of etcd's leader, as far as it was asked for.
+    term: AtomicU64,
+    /// When it was last asked for, counted like `read`.
+    looked: AtomicU64,
     closed: AtomicBool,
     reader: AtomicWaker,
 }
 
 impl Tap {
     fn new() -> Self {
-        let (read, closed) = (AtomicU64::new(0), AtomicBool::new(false));
-        Self { opened: Instant::now(), read, closed, reader: AtomicWaker::new() }
+        let [read, term, looked] = [(); 3].map(|()| AtomicU64::new(0));
+        let closed = AtomicBool::new(false);
+        Self { opened: Instant::now(), read, term, looked, closed, reader: AtomicWaker::new() }
+    }
+
+    fn at(&self, moment: Instant) -> u64 {
+        let since = moment.saturating_duration_since(self.opened);
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
     }
 
     fn note_read(&self) {
-        let since = u64::try_from(self.opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.read.store(since, Ordering::Release);
+        self.read.store(self.at(Instant::now()), Ordering::Release);
     }
 
     fn close(&self) {
@@ -140,6 +149,24 @@ impl Link {
     pub(crate) fn is_silent_since(&self, moment: Instant) -> bool {
         let tap = &self.0.tap;
         tap.opened + Duration::from_nanos(tap.read.load(Ordering::Acquire)) < moment
+    }
+
+    /// The term of etcd's leader, as far as this member has told.
+    pub(crate) fn term(&self) -> u64 {
+        self.0.tap.term.load(Ordering::Acquire)
+    }
+
+    /// This member tells the term of the leader.
+    pub(crate) fn note_term(&self, term: u64) {
+        self.0.tap.term.fetch_max(term, Ordering::AcqRel);
+    }
+
+    /// Whether it is time to ask for the term again: one of many who want to know does, `every` so often.
+    pub(crate) fn may_ask_for_term(&self, every: Duration) -> bool {
+        let tap = &self.0.tap;
+        let (now, last) = (tap.at(Instant::now()), tap.looked.load(Ordering::Acquire));
+        let due = u128::from(now.saturating_sub(last)) >= every.as_nanos();
+        due && tap.looked.compare_exchange(last, now, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// Whether nothing can be sent over it any more.

@@ -4,7 +4,7 @@
 //! thread for each request; sessions, watches and everything in the background use the keeper's, which no caller can block.
 
 use std::collections::HashMap;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -31,9 +31,13 @@ const HTTP2: &str = "h2";
 const TO_CONNECT: Duration = Duration::from_secs(3);
 /// After how long the next endpoint is tried beside one that has not answered yet.
 const STAGGER: Duration = Duration::from_millis(200);
-/// How long a request may take that cannot be repeated: longer than an election. What was on its way to a leader that dies
-/// is never answered. Three times as long over a connection that is alive: etcd itself gives up before that.
+/// How long a request may take that cannot be repeated: longer than an election. Three times as long over a connection that is
+/// alive: etcd itself gives up before that.
 const TO_ANSWER: Duration = Duration::from_secs(3);
+/// How long an acquire may take before another copy of it is sent: about an election.
+const TO_ELECT: Duration = Duration::from_secs(1);
+/// How often it is asked whether there was one, while something is not answered.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How long one that can be repeated may take before it is, for the first time; then twice that, and so on.
 const TO_REPEAT: Duration = Duration::from_millis(500);
 /// How long all repetitions may take.
@@ -96,6 +100,8 @@ pub(crate) enum Repeat {
     Yes,
     /// Never.
     No,
+    /// By its caller, who makes another request of it, until then.
+    ByCaller(Instant),
 }
 
 impl Links {
@@ -259,6 +265,7 @@ impl Links {
             let message = format!("etcd at {host} knows of no leader; are most members up?");
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
+        link.note_term(status.raft_term);
         let token = self.authenticate(&link).await?;
         let header = status.header.unwrap_or_default();
         if self.current().cluster.is_some_and(|known| known != header.cluster_id) {
@@ -342,22 +349,18 @@ impl Links {
         request
     }
 
-    /// Asks once, for as long as `limit` allows, or three times as long over a connection that is alive.
+    /// Asks once, and waits for the answer as long as that may come.
     async fn once<Q, A, F>(&self, link: &Link, message: Q, limit: Duration, call: &F) -> Result<A, Failure>
     where
         F: AsyncFn(Channel, http::Uri, Request<Q>) -> Result<Response<A>, Status>,
     {
         let asked = Instant::now();
-        let mut answer = pin!(call(link.channel(), link.origin(), self.request(message)));
-        let mut answered = tokio::time::timeout(limit, &mut answer).await;
-        if answered.is_err() && !link.is_silent_since(asked) {
-            // It lives, and has much to do: to ask again would only add to that.
-            answered = tokio::time::timeout(limit * 2, answer).await;
-        }
+        let answer = pin!(call(link.channel(), link.origin(), self.request(message)));
+        let answered = in_time(link, asked, limit, answer).await;
         match answered {
-            Ok(Ok(answer)) => Ok(answer.into_inner()),
-            Ok(Err(status)) => Err(Failure::from(status)),
-            Err(_) => {
+            Some(Ok(answer)) => Ok(answer.into_inner()),
+            Some(Err(status)) => Err(Failure::from(status)),
+            None => {
                 if limit < TO_ANSWER && link.is_silent_since(asked) {
                     // Others have more patience, and may still be answered over it.
                     self.leave(link);
@@ -384,13 +387,17 @@ impl Links {
         Q: Clone,
         F: AsyncFn(Channel, http::Uri, Request<Q>) -> Result<Response<A>, Status>,
     {
-        let end = Instant::now() + ALL_TOGETHER;
+        let end = match repeat {
+            Repeat::ByCaller(end) => end,
+            Repeat::Yes | Repeat::No => Instant::now() + ALL_TOGETHER,
+        };
         let (mut patience, mut perhaps) = (TO_REPEAT, false);
         loop {
             let link = self.link().await.map_err(Failure::unreachable)?;
             let limit = match repeat {
                 Repeat::Yes => patience.min(end.saturating_duration_since(Instant::now())),
                 Repeat::No => TO_ANSWER,
+                Repeat::ByCaller(_) => TO_ELECT,
             };
             let failure = match self.once(&link, message.clone(), limit, &call).await {
                 Ok(answer) => return Ok((answer, perhaps)),
@@ -439,4 +446,40 @@ impl Links {
 
 fn closed() -> Error {
     Error::new(ErrorKind::Unavailable, "these locks were closed; connect again")
+}
+
+/// Waits for an answer for as long as `limit` allows, or three times as long over a connection that is alive: who has much to do
+/// is not helped by being asked again. Gives up once there was an election: what was on its way to the leader before it is
+/// lost, and nobody says so.
+async fn in_time<T>(
+    link: &Link,
+    asked: Instant,
+    limit: Duration,
+    mut answer: Pin<&mut impl Future<Output = T>>,
+) -> Option<T> {
+    // Counted, not read from a clock: while this runtime stood still nothing could be heard.
+    let (term, mut waited) = (link.term(), Duration::ZERO);
+    while waited < limit * 3 && !(waited >= limit && link.is_silent_since(asked)) && link.term() == term {
+        let slice = LOOK_EVERY.min(limit);
+        if let Ok(answer) = tokio::time::timeout(slice, &mut answer).await {
+            return Some(answer);
+        }
+        waited += slice;
+        if link.may_ask_for_term(LOOK_EVERY) {
+            tokio::select! {
+                biased;
+                answer = &mut answer => return Some(answer),
+                _ = tokio::time::timeout(LOOK_EVERY, ask_for_term(link)) => {}
+            }
+        }
+    }
+    None
+}
+
+/// Asks a member for the term of the leader; it need not ask anybody else.
+async fn ask_for_term(link: &Link) {
+    let mut maintenance = MaintenanceClient::with_origin(link.channel(), link.origin());
+    if let Ok(status) = maintenance.status(StatusRequest {}).await {
+        link.note_term(status.into_inner().raft_term);
+    }
 }
