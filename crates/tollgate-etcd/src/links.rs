@@ -29,6 +29,10 @@ use crate::wire::{AuthenticateRequest, StatusRequest};
 const HTTP2: &str = "h2";
 /// How long a member may take to be connected to and to say its first word.
 const TO_CONNECT: Duration = Duration::from_secs(3);
+/// How long members are asked again that are there and know of no leader.
+const TO_FIND_A_LEADER: Duration = Duration::from_secs(5);
+/// Between two times.
+const BETWEEN: Duration = Duration::from_millis(100);
 /// After how long the next endpoint is tried beside one that has not answered yet.
 const STAGGER: Duration = Duration::from_millis(200);
 /// How long a request may take that cannot be repeated: longer than an election. Three times as long over a connection that is
@@ -89,6 +93,8 @@ struct Opened {
     token: Option<MetadataValue<Ascii>>,
     /// Whether that member is the leader, as it says.
     leads: bool,
+    /// Whether it knows of one.
+    led: bool,
     /// The cluster that it is in.
     cluster: u64,
 }
@@ -183,35 +189,65 @@ impl Links {
 
     /// The leader, if it is among the endpoints and answers soon: others have to ask it, too. Else the first that answers, those
     /// that failed least lately first, and the next one tried when one hesitates. The first time all are asked that answer soon:
-    /// they must be of one cluster.
+    /// they must be of one cluster. Members that elect a leader are waited for.
     async fn open(&self) -> Result<Opened> {
+        let end = Instant::now() + TO_FIND_A_LEADER;
+        loop {
+            let first = self.first_to_answer().await?;
+            // Who knows only one member asks that: it says so itself of each request.
+            if first.led || self.0.endpoints.len() == 1 {
+                return self.best(first).await;
+            }
+            if Instant::now() + BETWEEN >= end {
+                let host = &self.0.endpoints[first.link.endpoint()];
+                let message = format!("etcd at {host} knows of no leader; are most members up?");
+                return Err(Error::new(ErrorKind::Unavailable, message));
+            }
+            self.note_failure(first.link.endpoint());
+            tokio::time::sleep(BETWEEN).await;
+        }
+    }
+
+    /// The endpoints, those that failed least lately first.
+    fn in_order(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.0.endpoints.len()).collect();
         order.sort_by_key(|endpoint| self.current().failed[*endpoint]);
-        let attempts = order.iter().zip(0..).map(|(endpoint, place)| async move {
+        order
+    }
+
+    /// The first member that answers and knows of a leader; if there is none, one that answers.
+    async fn first_to_answer(&self) -> Result<Opened> {
+        let attempts = self.in_order().into_iter().zip(0..).map(|(endpoint, place)| async move {
             tokio::time::sleep(STAGGER * place).await;
-            self.greet_in_time(*endpoint).await
+            self.greet_in_time(endpoint).await
         });
         let mut attempts: FuturesUnordered<_> = attempts.collect();
-        let mut worst: Option<Error> = None;
-        let first = loop {
-            match attempts.next().await {
-                Some(Ok(opened)) => break opened,
+        let (mut worst, mut without_leader) = (None, None);
+        while let Some(attempt) = attempts.next().await {
+            match attempt {
+                Ok(opened) if opened.led => return Ok(opened),
+                Ok(opened) => without_leader = Some(opened),
                 // What must be changed says more than that somebody was not there.
-                Some(Err(error)) if worst.as_ref().is_none_or(Error::is_retryable) => worst = Some(error),
-                Some(Err(_)) => {}
-                None => {
-                    return Err(
-                        worst.unwrap_or_else(|| Error::invalid("a URL of an etcd names at least one host"))
-                    );
-                }
+                Err(error) if worst.as_ref().is_none_or(Error::is_retryable) => worst = Some(error),
+                Err(_) => {}
             }
-        };
-        drop(attempts);
+        }
+        match (worst, without_leader) {
+            (Some(error), _) if !error.is_retryable() => Err(error),
+            (_, Some(opened)) => Ok(opened),
+            (worst, None) => {
+                Err(worst.unwrap_or_else(|| Error::invalid("a URL of an etcd names at least one host")))
+            }
+        }
+    }
+
+    /// The leader if it answers soon, else `first`.
+    async fn best(&self, first: Opened) -> Result<Opened> {
         let known = self.current().cluster;
         if first.leads && known.is_some() {
             return Ok(first);
         }
-        let others = order.into_iter().filter(|endpoint| *endpoint != first.link.endpoint());
+        let others = self.in_order().into_iter().filter(|endpoint| *endpoint != first.link.endpoint());
         let mut others: FuturesUnordered<_> = others.map(|endpoint| self.greet_in_time(endpoint)).collect();
         let (until, mut best) = (tokio::time::Instant::now() + STAGGER, first);
         while let Ok(Some(other)) = tokio::time::timeout_at(until, others.next()).await {
@@ -261,10 +297,6 @@ impl Links {
             let message = format!("this is etcd {}; locks need 3.4 or later", status.version);
             return Err(Error::new(ErrorKind::Config, message));
         }
-        if status.leader == 0 && self.0.endpoints.len() > 1 {
-            let message = format!("etcd at {host} knows of no leader; are most members up?");
-            return Err(Error::new(ErrorKind::Unavailable, message));
-        }
         link.note_term(status.raft_term);
         let token = self.authenticate(&link).await?;
         let header = status.header.unwrap_or_default();
@@ -272,8 +304,8 @@ impl Links {
             let message = format!("etcd at {host} is of another cluster than before; name members of one");
             return Err(Error::new(ErrorKind::Config, message));
         }
-        let leads = header.member_id == status.leader;
-        Ok(Opened { link, token, leads, cluster: header.cluster_id })
+        let (leads, led) = (header.member_id == status.leader, status.leader != 0);
+        Ok(Opened { link, token, leads, led, cluster: header.cluster_id })
     }
 
     async fn authenticate(&self, link: &Link) -> Result<Option<MetadataValue<Ascii>>> {

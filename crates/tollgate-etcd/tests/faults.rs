@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use support::{backend, claim, ctl, leader, locks, secs, soon, until, url};
+use support::{backend, claim, ctl, etcdctl, leader, locks, secs, soon, until, url};
 use tollgate_core::{Attempt, Backend, ErrorKind, GuardState, Locks, LossCause, Release};
 use tollgate_testkit::engines::{self, Config, Data, Engine};
 use tollgate_testkit::fault::Operation;
@@ -305,6 +305,37 @@ async fn a_member_without_a_leader_that_is_the_only_one_we_know_is_waited_for() 
     }
     until("it has a leader", async || locks.inspect("a").await.is_ok()).await;
     assert_eq!(guard.release().await.unwrap(), Release::Released);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_that_elect_a_leader_are_waited_for_by_those_who_connect() {
+    let engine = three();
+    for other in &engine.nodes()[1..] {
+        other.kill();
+    }
+    let leads_nobody = || {
+        let known = engine.nodes()[0].address();
+        let asked = etcdctl(known).args(["endpoint", "status", "-w", "json"]).output().unwrap();
+        // A leader that is none is left out.
+        !String::from_utf8_lossy(&asked.stdout).contains("\"leader\"")
+    };
+    until("it has no leader", async || leads_nobody()).await;
+    let connecting = tokio::spawn({
+        let url = url(&engine);
+        async move { locks(&url).await }
+    });
+    // It was refused by two, and by one without a leader.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!connecting.is_finished(), "{:?}", connecting.await.unwrap().err());
+    engine.nodes()[1].restart(Data::Kept).unwrap();
+    let locks = soon("it is connected", connecting).await.unwrap().expect("there is a leader");
+    locks.lock("a").ttl(secs(5)).acquire().await.unwrap().release().await.unwrap();
+    // If none comes, that is said.
+    engine.nodes()[1].kill();
+    until("it has no leader", async || leads_nobody()).await;
+    let refused = soon("it is refused", backend(&url(&engine))).await.err().expect("there is no leader");
+    assert_eq!(refused.kind(), ErrorKind::Unavailable);
+    assert!(refused.to_string().contains("no leader"), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
