@@ -54,6 +54,12 @@ impl Layout {
         format!("{}\0floor/{name}", self.prefix).into_bytes()
     }
 
+    /// The keys of all locks to whose revisions something is added.
+    pub(crate) fn floors(&self) -> Span {
+        let key = format!("{}\0floor/", self.prefix).into_bytes();
+        Span { end: after_all(&key), key }
+    }
+
     /// A key that nobody has, to see what is allowed.
     pub(crate) fn probe(&self) -> Vec<u8> {
         format!("{}\0probe", self.prefix).into_bytes()
