@@ -44,8 +44,7 @@ impl EtcdBackend {
         let links = Links::new(&config, Keeper::global()?)?;
         let layout = Layout::new(config.prefix);
         // What a lease needs no rights for, a key does.
-        let probe = RangeRequest { key: layout.probe().into(), count_only: true, ..RangeRequest::default() };
-        links.range(probe).await?;
+        Self::note_restore(&links, &layout).await?;
         let ttl = ttl_from(shortest_ttl(&links).await?);
         let sessions = Arc::new(Sessions::new(Means { links: links.clone(), clock: clock.clone(), ttl }));
         let hub = Hub::new(links.clone());

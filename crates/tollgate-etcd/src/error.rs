@@ -72,6 +72,21 @@ impl Failure {
         Self { executed: Executed::Perhaps, why: Why::Silence, error }
     }
 
+    /// The same, with the prefix to which a user needs rights.
+    pub(crate) fn under(self, prefix: &str) -> Self {
+        let Some(status) = self.error.source().and_then(|cause| cause.downcast_ref::<Status>()) else {
+            return self;
+        };
+        match Denial::in_status(status) {
+            Some(denial @ Denial::Rights) => {
+                let message = format!("{} (etcd says: {})", denial.advice(prefix), status.message());
+                let error = Error::new(ErrorKind::Denied, message).caused_by(status.clone());
+                Self { error, ..self }
+            }
+            _ => self,
+        }
+    }
+
     /// Whether the same request may have better luck, as far as its kind allows it to be repeated.
     pub(crate) fn may_pass(&self) -> bool {
         matches!(self.why, Why::LinkLost | Why::MemberUnfit | Why::Silence | Why::Token)
@@ -90,18 +105,13 @@ impl From<Status> for Failure {
             return of_transport(status);
         }
         let says = status.message();
+        if let Some(denial) = Denial::in_status(&status) {
+            let error =
+                Error::new(ErrorKind::Denied, format!("{} (etcd says: {says})", denial.advice("PREFIX")));
+            let why = if denial == Denial::Token { Why::Token } else { Why::Refused };
+            return Self { executed: Executed::No, why, error: error.caused_by(status) };
+        }
         let (executed, why, kind, message) = match status.code() {
-            Code::Unauthenticated => (Executed::No, Why::Token, ErrorKind::Denied, TOKEN),
-            Code::InvalidArgument if says.contains("revision of auth store is old") => {
-                (Executed::No, Why::Token, ErrorKind::Denied, TOKEN)
-            }
-            Code::InvalidArgument if says.contains("authentication failed") => {
-                (Executed::No, Why::Refused, ErrorKind::Denied, PASSWORD)
-            }
-            Code::InvalidArgument if says.contains("user name is empty") => {
-                (Executed::No, Why::Refused, ErrorKind::Denied, ANONYMOUS)
-            }
-            Code::PermissionDenied => (Executed::No, Why::Refused, ErrorKind::Denied, RIGHTS),
             Code::NotFound if says.contains("lease not found") => (
                 Executed::No,
                 Why::NoLease,
@@ -148,13 +158,56 @@ impl From<Status> for Failure {
     }
 }
 
-const TOKEN: &str =
-    "etcd does not know who we are; put user and password into the URL: etcd://USER:PASSWORD@HOST";
-const PASSWORD: &str = "etcd does not accept the user or password; look at the URL";
-const ANONYMOUS: &str =
-    "this etcd wants to know who asks; put user and password into the URL: etcd://USER:PASSWORD@HOST";
-const RIGHTS: &str = "this user may not do all that locks need; etcdctl role grant-permission ROLE readwrite --prefix=true \
-                      /locks/ allows it";
+/// Why etcd does not let us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Denial {
+    /// We did not say who we are.
+    Anonymous,
+    /// What we were given to show who we are does not count any more.
+    Token,
+    /// It knows no such user, or another password.
+    Password,
+    /// The user may not do this.
+    Rights,
+}
+
+impl Denial {
+    fn in_status(status: &Status) -> Option<Self> {
+        let says = status.message();
+        match status.code() {
+            Code::Unauthenticated => Some(Self::Token),
+            Code::InvalidArgument if says.contains("revision of auth store is old") => Some(Self::Token),
+            Code::InvalidArgument if says.contains("authentication failed") => Some(Self::Password),
+            Code::InvalidArgument if says.contains("user name is empty") => Some(Self::Anonymous),
+            Code::FailedPrecondition if says.contains("user name not found") => Some(Self::Password),
+            Code::PermissionDenied => Some(Self::Rights),
+            _ => None,
+        }
+    }
+
+    /// Why an error denies something, if that is what it does.
+    pub(crate) fn of(error: &Error) -> Option<Self> {
+        error.source()?.downcast_ref::<Status>().and_then(Self::in_status)
+    }
+
+    /// What to do about it, where the keys of locks start with `prefix`.
+    fn advice(self, prefix: &str) -> String {
+        match self {
+            Self::Anonymous => {
+                "this etcd wants to know who asks; put user and password into the URL: etcd://USER:PASSWORD@HOST".to_owned()
+            }
+            Self::Token => {
+                "etcd does not know who we are; put user and password into the URL: etcd://USER:PASSWORD@HOST".to_owned()
+            }
+            Self::Password => "etcd does not accept the user or password; look at the URL".to_owned(),
+            Self::Rights => format!(
+                "this user may not do all that locks need; etcdctl role grant-permission ROLE readwrite --prefix=true \
+                 {prefix} allows it"
+            ),
+        }
+    }
+}
+
 const FULL: &str =
     "etcd's database is full and refuses writes; compact and defragment it, then disarm its alarm";
 const UNKNOWN: &str = "etcd could not say what became of the request; it may have acted all the same";

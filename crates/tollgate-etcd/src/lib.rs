@@ -12,7 +12,7 @@
 //! - `acquire.rs`: taking a lock, with the requests of `ops.rs`. `ask.rs`: asking for it until there is an answer, `copies.rs`: what comes of
 //!   those that were not answered. `wait.rs`: the wait for it. `backend.rs`: the contract. `look.rs`, `list.rs`, `events.rs`: what others see.
 //! - `floor.rs`: tokens after a move from another engine. `fence.rs`: writes that are applied only while a lock is held.
-//! - `doctor`: what is wrong with an etcd.
+//! - `doctor`: what is wrong with an etcd. `restored.rs`: that it was restored from a backup.
 
 mod acquire;
 mod ask;
@@ -37,6 +37,7 @@ mod look;
 mod ops;
 mod parked;
 mod queue;
+mod restored;
 mod session;
 mod sessions;
 mod slots;

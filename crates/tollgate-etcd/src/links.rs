@@ -21,6 +21,7 @@ use crate::channel::Channel;
 use crate::config::{EtcdConfig, Login};
 use crate::error::{Executed, Failure, Why};
 use crate::link::{Link, WeakLink};
+use crate::restored;
 use crate::wire::auth_client::AuthClient;
 use crate::wire::maintenance_client::MaintenanceClient;
 use crate::wire::{AuthenticateRequest, StatusRequest};
@@ -60,7 +61,18 @@ struct Inner {
     login: Option<Login>,
     tls: Option<Arc<rustls::ClientConfig>>,
     keeper: Keeper,
+    asks: Asks,
+    prefix: String,
     current: Mutex<Current>,
+}
+
+/// Who is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asks {
+    /// Members that have a leader.
+    TheLed,
+    /// Any member: how it is, it knows without a leader.
+    Anybody,
 }
 
 #[derive(Default)]
@@ -70,6 +82,8 @@ struct Current {
     token: Option<MetadataValue<Ascii>>,
     /// Which cluster this is, since somebody has answered.
     cluster: Option<u64>,
+    /// How far the log of the member that answered last is behind its data.
+    behind: u64,
     /// When each endpoint last failed us: those that did long ago, or never, are tried first.
     failed: Vec<Option<Instant>>,
     /// Those that only serve what was under way when they were left.
@@ -97,6 +111,7 @@ struct Opened {
     led: bool,
     /// The cluster that it is in.
     cluster: u64,
+    behind: u64,
 }
 
 /// Whether a request may be sent again though nobody knows whether it was executed.
@@ -112,14 +127,25 @@ pub(crate) enum Repeat {
 
 impl Links {
     pub(crate) fn new(config: &EtcdConfig, keeper: Keeper) -> Result<Self> {
+        Self::to(config, keeper, Asks::TheLed)
+    }
+
+    pub(crate) fn to(config: &EtcdConfig, keeper: Keeper, asks: Asks) -> Result<Self> {
         let failed = vec![None; config.endpoints.len()];
         Ok(Self(Arc::new(Inner {
             endpoints: config.endpoints.clone(),
             login: config.login.clone(),
             tls: config.tls.as_ref().map(|files| tls::client(files, &[HTTP2])).transpose()?,
             keeper,
+            asks,
+            prefix: config.prefix.clone(),
             current: Mutex::new(Current { failed, ..Current::default() }),
         })))
+    }
+
+    /// How far the log of the member that answered last is behind its data: it was restored from a backup.
+    pub(crate) fn behind(&self) -> u64 {
+        self.current().behind
     }
 
     pub(crate) fn keeper(&self) -> &Keeper {
@@ -157,11 +183,11 @@ impl Links {
         let opened = self.open().await;
         let mut current = self.current();
         match opened {
-            Ok(Opened { link, token, cluster, .. }) => {
+            Ok(Opened { link, token, cluster, behind, .. }) => {
                 if current.closed {
                     return Err(closed());
                 }
-                current.cluster = Some(cluster);
+                (current.cluster, current.behind) = (Some(cluster), behind);
                 // Runtimes that are gone took their connections with them.
                 current.seats.retain(|id, seat| {
                     *id == runtime || seat.link.as_ref().is_none_or(|link| !link.is_closed())
@@ -195,7 +221,7 @@ impl Links {
         loop {
             let first = self.first_to_answer().await?;
             // Who knows only one member asks that: it says so itself of each request.
-            if first.led || self.0.endpoints.len() == 1 {
+            if first.led || self.0.endpoints.len() == 1 || self.0.asks == Asks::Anybody {
                 return self.best(first).await;
             }
             if Instant::now() + BETWEEN >= end {
@@ -298,14 +324,25 @@ impl Links {
             return Err(Error::new(ErrorKind::Config, message));
         }
         link.note_term(status.raft_term);
-        let token = self.authenticate(&link).await?;
+        let token = match self.0.asks {
+            // It would have to ask the others who we are.
+            Asks::Anybody if status.leader == 0 => None,
+            _ => self.authenticate(&link).await?,
+        };
         let header = status.header.unwrap_or_default();
         if self.current().cluster.is_some_and(|known| known != header.cluster_id) {
             let message = format!("etcd at {host} is of another cluster than before; name members of one");
             return Err(Error::new(ErrorKind::Config, message));
         }
         let (leads, led) = (header.member_id == status.leader, status.leader != 0);
-        Ok(Opened { link, token, leads, led, cluster: header.cluster_id })
+        Ok(Opened {
+            link,
+            token,
+            leads,
+            led,
+            cluster: header.cluster_id,
+            behind: restored::behind(&status, &status),
+        })
     }
 
     async fn authenticate(&self, link: &Link) -> Result<Option<MetadataValue<Ascii>>> {
@@ -374,7 +411,9 @@ impl Links {
     /// `message` with what every request carries: who we are, and that a member without a leader must not answer.
     pub(crate) fn request<M>(&self, message: M) -> Request<M> {
         let mut request = Request::new(message);
-        request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
+        if self.0.asks == Asks::TheLed {
+            request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
+        }
         if let Some(token) = &self.current().token {
             request.metadata_mut().insert("token", token.clone());
         }
@@ -438,7 +477,7 @@ impl Links {
             self.react(&link, failure.why).await?;
             let allowed = failure.executed == Executed::No || repeat == Repeat::Yes;
             if !allowed || !failure.may_pass() || Instant::now() + PAUSE >= end {
-                return Err(failure);
+                return Err(failure.under(&self.0.prefix));
             }
             perhaps |= failure.executed == Executed::Perhaps;
             // What is refused at once is asked again many times.
