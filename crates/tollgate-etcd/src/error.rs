@@ -74,13 +74,11 @@ impl Failure {
 
     /// The same, with the prefix to which a user needs rights.
     pub(crate) fn under(self, prefix: &str) -> Self {
-        let Some(status) = self.error.source().and_then(|cause| cause.downcast_ref::<Status>()) else {
-            return self;
-        };
-        match Denial::in_status(status) {
-            Some(denial @ Denial::Rights) => {
-                let message = format!("{} (etcd says: {})", denial.advice(prefix), status.message());
-                let error = Error::new(ErrorKind::Denied, message).caused_by(status.clone());
+        let says = self.error.source().and_then(|cause| cause.downcast_ref::<Says>());
+        match says.map(|Says(status)| (Denial::in_status(status), status)) {
+            Some((Some(denial @ Denial::Rights), status)) => {
+                let error =
+                    Error::new(ErrorKind::Denied, denial.advice(prefix)).caused_by(Says(status.clone()));
                 Self { error, ..self }
             }
             _ => self,
@@ -106,10 +104,9 @@ impl From<Status> for Failure {
         }
         let says = status.message();
         if let Some(denial) = Denial::in_status(&status) {
-            let error =
-                Error::new(ErrorKind::Denied, format!("{} (etcd says: {says})", denial.advice("PREFIX")));
+            let error = Error::new(ErrorKind::Denied, denial.advice("PREFIX")).caused_by(Says(status));
             let why = if denial == Denial::Token { Why::Token } else { Why::Refused };
-            return Self { executed: Executed::No, why, error: error.caused_by(status) };
+            return Self { executed: Executed::No, why, error };
         }
         let (executed, why, kind, message) = match status.code() {
             Code::NotFound if says.contains("lease not found") => (
@@ -153,10 +150,37 @@ impl From<Status> for Failure {
             }
             _ => (Executed::Perhaps, Why::Refused, ErrorKind::Indeterminate, UNKNOWN),
         };
-        let error = Error::new(kind, format!("{message} (etcd says: {says})")).caused_by(status);
-        Self { executed, why, error }
+        Self { executed, why, error: Error::new(kind, message).caused_by(Says(status)) }
     }
 }
+
+/// What etcd says, in its own words and no more of them.
+#[derive(Debug)]
+struct Says(Status);
+
+impl std::fmt::Display for Says {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "etcd says: {}", self.0.message())
+    }
+}
+
+impl StdError for Says {}
+
+/// What ended a connection, at the bottom of what was made of it on the way here.
+#[derive(Debug)]
+struct Broke(Status);
+
+impl std::fmt::Display for Broke {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut cause: &dyn StdError = &self.0;
+        while let Some(below) = cause.source() {
+            cause = below;
+        }
+        write!(f, "{cause}")
+    }
+}
+
+impl StdError for Broke {}
 
 /// Why etcd does not let us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -187,7 +211,8 @@ impl Denial {
 
     /// Why an error denies something, if that is what it does.
     pub(crate) fn of(error: &Error) -> Option<Self> {
-        error.source()?.downcast_ref::<Status>().and_then(Self::in_status)
+        let Says(status) = error.source()?.downcast_ref::<Says>()?;
+        Self::in_status(status)
     }
 
     /// What to do about it, where the keys of locks start with `prefix`.
@@ -218,13 +243,13 @@ fn of_transport(status: Status) -> Failure {
     while let Some(error) = cause {
         if error.is::<NotSent>() {
             let error = Error::new(ErrorKind::Unavailable, "the connection to etcd was over; try again")
-                .caused_by(status);
+                .caused_by(Broke(status));
             return Failure { executed: Executed::No, why: Why::LinkLost, error };
         }
         cause = error.source();
     }
     let message = "the connection to etcd was lost before its answer; it may have acted all the same";
-    let error = Error::new(ErrorKind::Indeterminate, message).caused_by(status);
+    let error = Error::new(ErrorKind::Indeterminate, message).caused_by(Broke(status));
     Failure { executed: Executed::Perhaps, why: Why::LinkLost, error }
 }
 

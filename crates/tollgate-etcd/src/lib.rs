@@ -4,8 +4,8 @@
 //! which etcd created their keys, and a claim's token is that revision. So `etcdctl lock`, Go's `concurrency.Mutex`
 //! and the v3lock service stand in the same queue.
 //!
-//! - `config.rs`, `tls.rs`: what a URL says. `wire.rs`: the stubs. `link.rs`, `channel.rs`: one connection. `links.rs`: the one that is
-//!   used now. `calls.rs`: every call. `error.rs`: what a failed call may have done.
+//! - `config.rs`: what a URL says. `wire.rs`: the stubs. `link.rs`, `channel.rs`, `secure.rs`: one connection. `links.rs`: the one that is
+//!   used now. `calls.rs`: every call. `patience.rs`: how long it waits. `error.rs`: what a failed call may have done.
 //! - `session.rs`: a lease and what keeps it alive. `sessions.rs`: who lives in which. `slots.rs`: by which number.
 //! - `keys.rs`: the layout. `queue.rs`: who is in, and whom to wait for. `hub.rs`: all watches of a client, `parked.rs`: those
 //!   that are kept for the next wait.
@@ -36,8 +36,10 @@ mod list;
 mod look;
 mod ops;
 mod parked;
+mod patience;
 mod queue;
 mod restored;
+mod secure;
 mod session;
 mod sessions;
 mod slots;

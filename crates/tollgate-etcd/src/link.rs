@@ -11,14 +11,13 @@ use futures_util::task::AtomicWaker;
 use h2::client::{Builder, SendRequest};
 use h2::{Ping, PingPong};
 use http::Uri;
-use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 use tollgate_core::url::Host;
 use tollgate_core::{Error, ErrorKind, Result};
 
 use crate::channel::Channel;
+use crate::secure::{is_refusal, secured};
 
 /// How often a connection is asked whether it lives. etcd hangs up on those who ask more often than every five seconds.
 const PING_EVERY: Duration = Duration::from_secs(10);
@@ -66,14 +65,16 @@ struct Tap {
     /// When it was last asked for, counted like `read`.
     looked: AtomicU64,
     closed: AtomicBool,
+    /// Whether the other side refused to speak with us after all: of our certificate it says so only then.
+    refused: AtomicBool,
     reader: AtomicWaker,
 }
 
 impl Tap {
     fn new() -> Self {
         let [read, term, looked] = [(); 3].map(|()| AtomicU64::new(0));
-        let closed = AtomicBool::new(false);
-        Self { opened: Instant::now(), read, term, looked, closed, reader: AtomicWaker::new() }
+        let [closed, refused] = [(); 2].map(|()| AtomicBool::new(false));
+        Self { opened: Instant::now(), read, term, looked, closed, refused, reader: AtomicWaker::new() }
     }
 
     fn at(&self, moment: Instant) -> u64 {
@@ -115,12 +116,7 @@ impl Link {
         let (sender, scheme) = match tls {
             None => (greeted(host, Tapped { inner: tcp, tap: tap.clone() }).await?, "http"),
             Some(tls) => {
-                let name = ServerName::try_from(host.name.clone()).map_err(|error| {
-                    Error::invalid(format!("{} is no name that a certificate can have", host.name))
-                        .caused_by(error)
-                })?;
-                let secured = TlsConnector::from(tls.clone()).connect(name, tcp).await;
-                let inner = secured.map_err(|error| insecure(host, error))?;
+                let inner = secured(host, tls, tcp).await?;
                 (greeted(host, Tapped { inner, tap: tap.clone() }).await?, "https")
             }
         };
@@ -167,6 +163,11 @@ impl Link {
         let (now, last) = (tap.at(Instant::now()), tap.looked.load(Ordering::Acquire));
         let due = u128::from(now.saturating_sub(last)) >= every.as_nanos();
         due && tap.looked.compare_exchange(last, now, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Whether the other side refused to speak with us.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.0.tap.refused.load(Ordering::Acquire)
     }
 
     /// Whether nothing can be sent over it any more.
@@ -230,29 +231,6 @@ fn unreachable(host: &Host, error: impl Into<Box<dyn std::error::Error + Send + 
     Error::new(ErrorKind::Unavailable, message).caused_by(error)
 }
 
-fn insecure(host: &Host, error: std::io::Error) -> Error {
-    let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-    let (kind, message) = match tls {
-        Some(rustls::Error::InvalidMessage(_)) => (
-            ErrorKind::Config,
-            format!("{host} does not speak TLS; write etcd:// instead of etcds://, or another port"),
-        ),
-        Some(rustls::Error::InvalidCertificate(_)) => (
-            ErrorKind::Config,
-            format!("the certificate of {host} is not trusted; name who signed it with ?ca=FILE"),
-        ),
-        Some(rustls::Error::AlertReceived(_)) => (
-            ErrorKind::Denied,
-            format!("{host} refused our certificate; give one it knows with ?cert=FILE&key=FILE"),
-        ),
-        _ => (
-            ErrorKind::Unavailable,
-            format!("no encrypted connection to {host} came about; does it speak TLS on this port?"),
-        ),
-    };
-    Error::new(kind, message).caused_by(error)
-}
-
 /// A stream that can be closed from elsewhere, and counts what is read from it.
 struct Tapped<S> {
     inner: S,
@@ -271,8 +249,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Tapped<S> {
             return Poll::Ready(Err(std::io::ErrorKind::ConnectionAborted.into()));
         }
         let read = Pin::new(&mut self.inner).poll_read(context, buffer);
-        if read.is_ready() {
+        if let Poll::Ready(read) = &read {
             self.tap.note_read();
+            if read.as_ref().is_err_and(is_refusal) {
+                self.tap.refused.store(true, Ordering::Release);
+            }
         }
         read
     }
