@@ -25,8 +25,8 @@ use crate::wire::{LeaseGrantRequest, LeaseRevokeRequest, RangeRequest, RequestOp
 const USUAL_TTL: Duration = Duration::from_secs(2);
 /// How long a caller is kept waiting for the end of a lease that nobody needs any more.
 const TO_TIDY_UP: Duration = Duration::from_secs(1);
-/// Before a watch that broke is made again.
-const PAUSE: Duration = Duration::from_millis(50);
+/// Before a watch that broke is made again, at first and at most.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
 /// Locks on one etcd.
 pub struct EtcdBackend {
@@ -67,10 +67,11 @@ impl EtcdBackend {
     /// Completes when the key that was created at `revision` is gone.
     async fn gone(&self, key: &[u8], revision: i64) {
         // etcd tells what happened since the grant; only if it has forgotten is there something to ask.
-        let mut from = revision + 1;
+        let (mut from, mut pause) = (revision + 1, PAUSE.0);
         loop {
             let mut watch = self.hub.watch(What { span: Span::one(key.to_vec()), deletions: true, from });
             if let Signal::Created(_) = watch.signal().await {
+                pause = PAUSE.0;
                 // What happened before a watch from now on, it does not tell.
                 let still = if from > 0 { Ok(true) } else { self.is_there(key, revision).await };
                 match still {
@@ -85,7 +86,8 @@ impl EtcdBackend {
             }
             from = 0;
             drop(watch);
-            self.clock.sleep_until(self.clock.now() + PAUSE).await;
+            self.clock.sleep_until(self.clock.now() + pause).await;
+            pause = (pause * 2).min(PAUSE.1);
         }
     }
 

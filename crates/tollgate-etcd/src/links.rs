@@ -53,6 +53,8 @@ struct Inner {
     /// Whether we have a certificate of our own.
     has_certificate: bool,
     prefix: String,
+    /// Whoever says who we are holds it.
+    logging_in: tokio::sync::Mutex<()>,
     current: Mutex<Current>,
 }
 
@@ -117,6 +119,7 @@ impl Links {
             asks,
             has_certificate: config.tls.as_ref().is_some_and(|files| files.cert.is_some()),
             prefix: config.prefix.clone(),
+            logging_in: tokio::sync::Mutex::default(),
             current: Mutex::new(Current { failed, ..Current::default() }),
         })))
     }
@@ -309,6 +312,12 @@ impl Links {
             Why::LinkLost => link.close(),
             Why::MemberUnfit => self.leave(link),
             Why::Token if self.0.login.is_some() => {
+                let before = self.current().token.clone();
+                let _alone = self.0.logging_in.lock().await;
+                if self.current().token != before {
+                    // Somebody else was quicker. It costs etcd much to check a password.
+                    return Ok(());
+                }
                 let token = tokio::time::timeout(TO_CONNECT, self.authenticate(link)).await;
                 let token = token.map_err(|_| Failure::silence())?.map_err(Failure::unreachable)?;
                 self.current().token = token;
