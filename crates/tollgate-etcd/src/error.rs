@@ -45,6 +45,8 @@ pub(crate) enum Why {
     MemberUnfit,
     /// It did not answer in time.
     Silence,
+    /// It has too much to do.
+    Busy,
     /// Our token is not, or no longer, accepted.
     Token,
     /// The lease is gone.
@@ -87,7 +89,7 @@ impl Failure {
 
     /// Whether the same request may have better luck, as far as its kind allows it to be repeated.
     pub(crate) fn may_pass(&self) -> bool {
-        matches!(self.why, Why::LinkLost | Why::MemberUnfit | Why::Silence | Why::Token)
+        matches!(self.why, Why::LinkLost | Why::MemberUnfit | Why::Silence | Why::Busy | Why::Token)
     }
 }
 
@@ -125,8 +127,9 @@ impl From<Status> for Failure {
                 // It is refused when it is applied, too, and by the first of several that are.
                 (Executed::Perhaps, Why::Full, ErrorKind::Indeterminate, FULL)
             }
-            Code::ResourceExhausted if says.contains("too many requests") => {
-                (Executed::No, Why::MemberUnfit, ErrorKind::Unavailable, "etcd has too much to do; try again")
+            // Versions differ in the code.
+            Code::ResourceExhausted | Code::Unknown if says.contains("too many requests") => {
+                (Executed::No, Why::Busy, ErrorKind::Unavailable, "etcd has too much to do; try again")
             }
             Code::Unavailable if says.contains("no leader") => (
                 Executed::No,
@@ -275,6 +278,8 @@ mod tests {
             (Code::Unavailable, "etcdserver: no leader"),
             (Code::PermissionDenied, "etcdserver: permission denied"),
             (Code::Unauthenticated, "etcdserver: invalid auth token"),
+            (Code::ResourceExhausted, "etcdserver: too many requests"),
+            (Code::Unknown, "etcdserver: too many requests"),
         ] {
             assert_eq!(of(code, says).executed, Executed::No, "{says}");
         }

@@ -22,23 +22,24 @@ use crate::channel::Channel;
 use crate::config::{EtcdConfig, Login};
 use crate::error::{Executed, Failure, Why};
 use crate::link::{Link, WeakLink};
-use crate::patience::in_time;
+use crate::patience::{Patience, in_time};
 
 /// What is spoken inside of an encrypted connection; etcd has nothing else.
 const HTTP2: &str = "h2";
 /// How long a member may take to be connected to and to say its first word.
 const TO_CONNECT: Duration = Duration::from_secs(3);
-/// How long a request may take that cannot be repeated: longer than an election. Three times as long over a connection that is
-/// alive: etcd itself gives up before that.
+/// How long a request may take that cannot be repeated: longer than an election.
 const TO_ANSWER: Duration = Duration::from_secs(3);
-/// How long an acquire may take before another copy of it is sent: about an election.
+/// The same over a connection that is alive: etcd itself gives up before that.
+const TO_ANSWER_SLOWLY: Duration = Duration::from_secs(9);
+/// How long an acquire may take without a word before another copy of it is sent: about an election.
 const TO_ELECT: Duration = Duration::from_secs(1);
 /// How long one that can be repeated may take before it is, for the first time; then twice that, and so on.
 const TO_REPEAT: Duration = Duration::from_millis(500);
 /// How long all repetitions may take.
 const ALL_TOGETHER: Duration = Duration::from_secs(8);
-/// Between two attempts.
-const PAUSE: Duration = Duration::from_millis(20);
+/// Between two attempts, at first and at most.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(250));
 
 /// The way to etcd. Clones are the same one.
 #[derive(Clone)]
@@ -241,18 +242,18 @@ impl Links {
     }
 
     /// Asks once, and waits for the answer as long as that may come.
-    async fn once<Q, A, F>(&self, link: &Link, message: Q, limit: Duration, call: &F) -> Result<A, Failure>
+    async fn once<Q, A, F>(&self, link: &Link, message: Q, patience: Patience, call: &F) -> Result<A, Failure>
     where
         F: AsyncFn(Channel, http::Uri, Request<Q>) -> Result<Response<A>, Status>,
     {
         let asked = Instant::now();
         let answer = pin!(call(link.channel(), link.origin(), self.request(message)));
-        let answered = in_time(link, asked, limit, answer).await;
+        let answered = in_time(link, asked, patience, answer).await;
         match answered {
             Some(Ok(answer)) => Ok(answer.into_inner()),
             Some(Err(status)) => Err(Failure::from(status)),
             None => {
-                if limit < TO_ANSWER && link.is_silent_since(asked) {
+                if patience.silent < TO_ANSWER && link.is_silent_since(asked) {
                     // Others have more patience, and may still be answered over it.
                     self.leave(link);
                 } else {
@@ -282,27 +283,30 @@ impl Links {
             Repeat::ByCaller(end) => end,
             Repeat::Yes | Repeat::No => Instant::now() + ALL_TOGETHER,
         };
-        let (mut patience, mut perhaps) = (TO_REPEAT, false);
+        let (mut limit, mut pause, mut perhaps) = (TO_REPEAT, PAUSE.0, false);
         loop {
             let link = self.link().await.map_err(Failure::unreachable)?;
-            let limit = match repeat {
-                Repeat::Yes => patience.min(end.saturating_duration_since(Instant::now())),
-                Repeat::No => TO_ANSWER,
-                Repeat::ByCaller(_) => TO_ELECT,
+            let patience = match repeat {
+                Repeat::Yes => {
+                    let silent = limit.min(end.saturating_duration_since(Instant::now()));
+                    Patience { silent, alive: silent * 3 }
+                }
+                Repeat::No => Patience { silent: TO_ANSWER, alive: TO_ANSWER_SLOWLY },
+                Repeat::ByCaller(_) => Patience { silent: TO_ELECT, alive: TO_ANSWER_SLOWLY },
             };
-            let failure = match self.once(&link, message.clone(), limit, &call).await {
+            let failure = match self.once(&link, message.clone(), patience, &call).await {
                 Ok(answer) => return Ok((answer, perhaps)),
                 Err(failure) => failure,
             };
             self.react(&link, failure.why).await?;
             let allowed = failure.executed == Executed::No || repeat == Repeat::Yes;
-            if !allowed || !failure.may_pass() || Instant::now() + PAUSE >= end {
+            if !allowed || !failure.may_pass() || Instant::now() + pause >= end {
                 return Err(failure.under(&self.0.prefix));
             }
             perhaps |= failure.executed == Executed::Perhaps;
+            tokio::time::sleep(pause).await;
             // What is refused at once is asked again many times.
-            patience = (patience * 2).min(ALL_TOGETHER);
-            tokio::time::sleep(PAUSE).await;
+            (limit, pause) = ((limit * 2).min(ALL_TOGETHER), (pause * 2).min(PAUSE.1));
         }
     }
 
@@ -322,7 +326,13 @@ impl Links {
                 let token = token.map_err(|_| Failure::silence())?.map_err(Failure::unreachable)?;
                 self.current().token = token;
             }
-            Why::Token | Why::Silence | Why::NoLease | Why::Compacted | Why::Full | Why::Refused => {}
+            Why::Token
+            | Why::Silence
+            | Why::Busy
+            | Why::NoLease
+            | Why::Compacted
+            | Why::Full
+            | Why::Refused => {}
         }
         Ok(())
     }

@@ -10,19 +10,27 @@ use crate::wire::maintenance_client::MaintenanceClient;
 /// How often it is asked whether there was an election, while something is not answered.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Waits for an answer for as long as `limit` allows, or three times as long over a connection that is alive: who has much to do
-/// is not helped by being asked again. Gives up once there was an election: what was on its way to the leader before it is
-/// lost, and nobody says so.
+/// How long an answer may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    /// Over a connection from which nothing is heard.
+    pub(crate) silent: Duration,
+    /// Over one that is alive: who has much to do is not helped by being asked again.
+    pub(crate) alive: Duration,
+}
+
+/// Waits for an answer. Gives up also once there was an election: what was on its way to the leader before it is lost, and nobody
+/// says so.
 pub(crate) async fn in_time<T>(
     link: &Link,
     asked: Instant,
-    limit: Duration,
+    Patience { silent, alive }: Patience,
     mut answer: Pin<&mut impl Future<Output = T>>,
 ) -> Option<T> {
     // Counted, not read from a clock: while this runtime stood still nothing could be heard.
     let (term, mut waited) = (link.term(), Duration::ZERO);
-    while waited < limit * 3 && !(waited >= limit && link.is_silent_since(asked)) && link.term() == term {
-        let slice = LOOK_EVERY.min(limit);
+    let slice = LOOK_EVERY.min(silent);
+    while waited < alive && !(waited >= silent && link.is_silent_since(asked)) && link.term() == term {
         if let Ok(answer) = tokio::time::timeout(slice, &mut answer).await {
             return Some(answer);
         }
