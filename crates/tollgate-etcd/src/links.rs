@@ -289,10 +289,12 @@ impl Links {
             let patience = match repeat {
                 Repeat::Yes => {
                     let silent = limit.min(end.saturating_duration_since(Instant::now()));
-                    Patience { silent, alive: silent * 3 }
+                    Patience { silent, alive: silent * 3, until_elected: true }
                 }
-                Repeat::No => Patience { silent: TO_ANSWER, alive: TO_ANSWER_SLOWLY },
-                Repeat::ByCaller(_) => Patience { silent: TO_ELECT, alive: TO_ANSWER_SLOWLY },
+                Repeat::No => Patience { silent: TO_ANSWER, alive: TO_ANSWER_SLOWLY, until_elected: false },
+                Repeat::ByCaller(_) => {
+                    Patience { silent: TO_ELECT, alive: TO_ANSWER_SLOWLY, until_elected: true }
+                }
             };
             let failure = match self.once(&link, message.clone(), patience, &call).await {
                 Ok(answer) => return Ok((answer, perhaps)),

@@ -17,25 +17,28 @@ pub(crate) struct Patience {
     pub(crate) silent: Duration,
     /// Over one that is alive: who has much to do is not helped by being asked again.
     pub(crate) alive: Duration,
+    /// Whether it is given up once there was an election: what was on its way to the leader before it is lost, and nobody says
+    /// so. When that was is not known: whoever cannot ask again had better wait.
+    pub(crate) until_elected: bool,
 }
 
-/// Waits for an answer. Gives up also once there was an election: what was on its way to the leader before it is lost, and nobody
-/// says so.
+/// Waits for an answer.
 pub(crate) async fn in_time<T>(
     link: &Link,
     asked: Instant,
-    Patience { silent, alive }: Patience,
+    Patience { silent, alive, until_elected }: Patience,
     mut answer: Pin<&mut impl Future<Output = T>>,
 ) -> Option<T> {
     // Counted, not read from a clock: while this runtime stood still nothing could be heard.
     let (term, mut waited) = (link.term(), Duration::ZERO);
     let slice = LOOK_EVERY.min(silent);
-    while waited < alive && !(waited >= silent && link.is_silent_since(asked)) && link.term() == term {
+    let is_lost = || until_elected && link.term() != term;
+    while waited < alive && !(waited >= silent && link.is_silent_since(asked)) && !is_lost() {
         if let Ok(answer) = tokio::time::timeout(slice, &mut answer).await {
             return Some(answer);
         }
         waited += slice;
-        if link.may_ask_for_term(LOOK_EVERY) {
+        if until_elected && link.may_ask_for_term(LOOK_EVERY) {
             tokio::select! {
                 biased;
                 answer = &mut answer => return Some(answer),
