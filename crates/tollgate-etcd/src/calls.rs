@@ -22,6 +22,7 @@ impl Links {
             KvClient::with_origin(channel, origin).max_decoding_message_size(LARGEST).range(request).await
         })
         .await
+        .map_err(Failure::of_reading)
     }
 
     pub(crate) async fn txn(&self, request: TxnRequest, repeat: Repeat) -> Result<TxnResponse, Failure> {
@@ -101,5 +102,6 @@ impl Links {
             LeaseClient::with_origin(channel, origin).lease_time_to_live(request).await
         })
         .await
+        .map_err(Failure::of_reading)
     }
 }

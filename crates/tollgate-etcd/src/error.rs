@@ -74,6 +74,16 @@ impl Failure {
         Self { executed: Executed::Perhaps, why: Why::Silence, error }
     }
 
+    /// The same for a request that only reads: it has done nothing, whatever became of it.
+    pub(crate) fn of_reading(self) -> Self {
+        if self.error.kind() != ErrorKind::Indeterminate {
+            return self;
+        }
+        let error = Error::new(ErrorKind::Unavailable, "etcd did not answer what was asked; try again")
+            .caused_by(self.error);
+        Self { executed: Executed::No, error, ..self }
+    }
+
     /// The same, with the prefix to which a user needs rights.
     pub(crate) fn under(self, prefix: &str) -> Self {
         let says = self.error.source().and_then(|cause| cause.downcast_ref::<Says>());
@@ -297,6 +307,15 @@ mod tests {
             assert_eq!(failure.executed, Executed::Perhaps, "{says}");
             assert_eq!(failure.error.kind(), ErrorKind::Indeterminate, "{says}");
         }
+    }
+
+    #[test]
+    fn what_only_reads_is_never_in_doubt() {
+        let lost = Failure::silence().of_reading();
+        assert_eq!((lost.executed, lost.error.kind()), (Executed::No, ErrorKind::Unavailable));
+        assert!(lost.error.is_retryable() && lost.may_pass());
+        let denied = Failure::from(Status::permission_denied("etcdserver: permission denied")).of_reading();
+        assert_eq!(denied.error.kind(), ErrorKind::Denied);
     }
 
     #[test]

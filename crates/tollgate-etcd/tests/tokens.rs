@@ -77,7 +77,10 @@ async fn who_holds_and_who_waits_outlives_the_end_of_tokens() {
         (most, fewest, longest) = (most.max(tokens.len()), fewest.min(tokens.len()), longest.max(waited));
     }
     println!("each was in {fewest} to {most} times, and waited for {longest:?} at most");
-    assert!(most - fewest <= 1, "somebody missed a turn: {fewest} to {most}");
+    // Who is not known when it comes has to log in before it is in the queue, and others may pass it then, once for each token.
+    assert!(most - fewest <= 1 + 3, "somebody missed a turn: {fewest} to {most}");
+    // Who is told of nothing looks after 15 s.
+    assert!(longest < secs(10), "somebody was not told of its turn for {longest:?}");
     assert_eq!(held.state(), GuardState::Held);
     assert!(!waiting.is_finished());
     assert_eq!(held.release().await.unwrap(), Release::Released);
