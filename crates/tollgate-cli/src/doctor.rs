@@ -14,7 +14,8 @@ use crate::{holder, show, tell};
 /// Looks at the engine as it really is and changes nothing. For file: that is the folder: the file system it is on,
 /// who can take locks in it, its token counters, what killed processes left behind, and locks whose holder is stopped.
 /// For redis: it is every server: its version, what it keeps on its disk, what it evicts, its replicas, its clock, and
-/// what this user may do; for redlock: also whether the nodes are independent.
+/// what this user may do; for redlock: also whether the nodes are independent. For etcd: it is every member: who answers, who
+/// leads, its version, how full it is, alarms, whether it was restored from a backup, and what this user may do.
 ///
 /// Exit code 0 if nothing must be changed, 78 if something must, 69 if it cannot be looked at.
 #[derive(Debug, Args)]

@@ -6,11 +6,11 @@ mod support;
 use std::time::{Duration, Instant};
 
 use support::{Sandbox, eventually, redis_cli, text};
-use tollgate_testkit::engines::{self, Config, Data};
+use tollgate_testkit::engines::{self, Config, Data, Engine};
 
-#[test]
-fn a_command_that_waits_outlasts_a_restart_of_redis() {
-    let engine = engines::private(&Config::durable_redis()).unwrap();
+/// A command waits while the engine `leaves`, whoever comes meanwhile gets `code`, and it has its turn when the engine
+/// `returns`.
+fn outlasts(engine: &Engine, leaves: impl Fn(&Engine), code: i32, returns: impl Fn(&Engine)) {
     let (sandbox, url) = (Sandbox::new(), format!("redis://{}/", engine.address()));
     let hold = "echo >held; until test -e go; do sleep 0.02; done";
     let mut holder = sandbox.start(&["run", "--url", &url, "--ttl", "20s", "a", "--", "sh", "-c", hold]);
@@ -22,21 +22,42 @@ fn a_command_that_waits_outlasts_a_restart_of_redis() {
         (state["waiters"].as_array()?.len() == 1).then_some(())
     };
     eventually("the other one waits", waiters);
-    engine.kill();
+    leaves(engine);
     let away = Instant::now();
     while away.elapsed() < Duration::from_secs(1) {
         assert!(waits.0.try_wait().unwrap().is_none(), "it gave up: {}", waits.stderr());
         std::thread::sleep(Duration::from_millis(20));
     }
     let comes = sandbox.output(&["run", "--url", &url, "a", "--", "true"]);
-    assert_eq!(comes.status.code(), Some(69), "{}", text(&comes.stderr));
-    engine.restart(Data::Kept).unwrap();
+    assert_eq!(comes.status.code(), Some(code), "{}", text(&comes.stderr));
+    returns(engine);
     eventually("it waits again", waiters);
     assert_eq!(sandbox.read("in"), "", "it came in beside the holder");
     std::fs::write(sandbox.path("go"), "").unwrap();
     assert_eq!(holder.code(), 0, "{}", holder.stderr());
     assert_eq!(waits.code(), 0, "{}", waits.stderr());
     assert_eq!(sandbox.read("in"), "\n");
+}
+
+#[test]
+fn a_command_that_waits_outlasts_a_restart_of_redis() {
+    let engine = engines::private(&Config::durable_redis()).unwrap();
+    outlasts(&engine, Engine::kill, 69, |engine| engine.restart(Data::Kept).unwrap());
+}
+
+#[test]
+fn a_command_that_waits_outlasts_a_primary_that_is_a_replica_for_a_while() {
+    let (engine, nobody) = (engines::private(&Config::redis()).unwrap(), engines::spare_port());
+    let port = nobody.number().to_string();
+    let copies = |engine: &Engine, words: [&str; 2]| {
+        redis_cli(engine.address(), &[&["REPLICAOF"], &words[..]].concat());
+    };
+    outlasts(
+        &engine,
+        |engine| copies(engine, ["127.0.0.1", &port]),
+        78,
+        |engine| copies(engine, ["NO", "ONE"]),
+    );
 }
 
 #[test]

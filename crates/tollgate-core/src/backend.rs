@@ -10,7 +10,8 @@
 //! - **Deadlines** count from the moment a request was *sent*, never from when its reply was read
 //!   ([`Deadline::counted_from`]).
 //! - **Unknown is not held.** A reply that did not come is [`ErrorKind::Indeterminate`](crate::ErrorKind),
-//!   and nothing repeats an unknown outcome. A backend may repeat only what its engine says it did not execute.
+//!   and nothing repeats an unknown outcome. A backend may repeat only what its engine says it did not execute, or what keeps
+//!   all copies before it from being executed later.
 //! - **Futures may be dropped at any await**, and run on any thread: the caller's tokio runtime or the
 //!   [keeper](crate::Keeper)'s. They never block. Requests that a caller waits for (acquire, release, an
 //!   extend by `ensure`) run on the caller's, renewals and everything in the background on the keeper's. What

@@ -8,18 +8,18 @@ use tollgate_core::{
     Result, Token,
 };
 
+use crate::ask::{Asked, Parts};
 use crate::backend::EtcdBackend;
-use crate::carried::Carried;
-use crate::error::{Executed, Failure, Why, over};
+use crate::error::over;
 use crate::floor::Floor;
 use crate::keys::{Place, Span, tag};
 use crate::links::Repeat;
-use crate::ops::{absent, created_at, delete, nothing_in, put, queue, queued, range, read, revision};
+use crate::ops::{created_at, nothing_in, queue, queued, range, read, revision};
 use crate::queue::{Verdict, judge};
 use crate::session::Session;
 use crate::sessions::Spot;
 use crate::wire::request_op::Request as Op;
-use crate::wire::{PutRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest, TxnResponse};
+use crate::wire::{PutRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest};
 
 /// How much of the queue is read at first: an exclusive claim needs itself and the one before it.
 const TWO: i64 = 2;
@@ -44,14 +44,6 @@ pub(crate) struct Placed {
     pub(crate) revision: i64,
     token: Token,
     pub(crate) view: View,
-}
-
-/// What etcd answered to an acquire, and in which session it was asked.
-struct Asked {
-    session: Arc<Session>,
-    spot: Spot,
-    key: Vec<u8>,
-    answer: TxnResponse,
 }
 
 /// What was seen of the queue before a claim.
@@ -116,10 +108,11 @@ impl EtcdBackend {
     async fn take_if_free(&self, claim: &Claim) -> Result<Option<Attempt>> {
         let span = self.layout.claims_on(&claim.name);
         let Asked { session, spot, key, answer } = self
-            .ask(claim, |key, value, lease, withdrawn| TxnRequest {
-                compare: vec![nothing_in(&span), absent(withdrawn)],
-                success: vec![put(key, value, lease), self.read_floor(&claim.name)],
-                failure: vec![queue(&span, i64::MAX, PAGE)],
+            .ask(claim, |Parts { put, wanted, silence }| TxnRequest {
+                compare: vec![nothing_in(&span), wanted],
+                success: [vec![put, self.read_floor(&claim.name)], silence.clone()].concat(),
+                // Nor must one before it take what comes free later.
+                failure: [vec![queue(&span, i64::MAX, PAGE)], silence].concat(),
             })
             .await?;
         let known = revision(&answer)?;
@@ -146,13 +139,13 @@ impl EtcdBackend {
     pub(crate) async fn place(&self, claim: &Claim) -> Result<Placed> {
         let span = self.layout.claims_on(&claim.name);
         let Asked { session, spot, key, answer } = self
-            .ask(claim, |key, value, lease, withdrawn| TxnRequest {
-                compare: vec![absent(withdrawn)],
-                success: vec![
-                    put(key, value, lease),
-                    queue(&span, i64::MAX, page(claim.mode)),
-                    self.read_floor(&claim.name),
-                ],
+            .ask(claim, |Parts { put, wanted, silence }| TxnRequest {
+                compare: vec![wanted],
+                success: [
+                    vec![put, queue(&span, i64::MAX, page(claim.mode)), self.read_floor(&claim.name)],
+                    silence,
+                ]
+                .concat(),
                 failure: Vec::new(),
             })
             .await?;
@@ -177,52 +170,6 @@ impl EtcdBackend {
     async fn created(&self, key: &[u8]) -> Result<Option<i64>> {
         let request = RangeRequest { key: key.to_vec().into(), keys_only: true, ..RangeRequest::default() };
         Ok(self.links.range(request).await?.kvs.first().map(|found| found.create_revision))
-    }
-
-    /// Asks etcd to take or queue `claim`, in a session that is there. What is unknown then is noted for the withdrawal.
-    async fn ask(
-        &self,
-        claim: &Claim,
-        request: impl Fn(&[u8], Vec<u8>, i64, &[u8]) -> TxnRequest,
-    ) -> Result<Asked> {
-        let value = Value { tollgate: 1, mode: claim.mode, details: claim.details.clone() };
-        let value = serde_json::to_vec(&value)
-            .map_err(|error| Error::invalid("these details cannot be written").caused_by(error))?;
-        let withdrawn = self.layout.withdrawn(claim.owner);
-        loop {
-            let (session, slot) = self.sessions.settle(claim);
-            let lease = session.lease().await?;
-            let key = self.layout.claim(&claim.name, lease, slot, claim.mode);
-            let request = request(&key, value.clone(), lease, &withdrawn);
-            match self.send(claim.owner, lease, withdrawn.clone(), request).await {
-                Ok(answer) => return Ok(Asked { session, spot: Spot { lease, slot }, key, answer }),
-                // The session ended before it was asked. Ask again in a new one.
-                Err(Failure { executed: Executed::No, why: Why::NoLease, .. }) => session.end(),
-                Err(failure) => return Err(failure.into()),
-            }
-        }
-    }
-
-    /// Sends an acquire. It is answered also if whoever waits for it gives up.
-    async fn send(
-        &self,
-        owner: OwnerId,
-        lease: i64,
-        withdrawn: Vec<u8>,
-        request: TxnRequest,
-    ) -> Result<TxnResponse, Failure> {
-        self.sessions.asking(owner, lease);
-        let (links, sessions) = (self.links.clone(), self.sessions.clone());
-        Carried::new(async move {
-            let answer = links.txn(request, Repeat::No).await;
-            let known = !matches!(&answer, Err(failure) if failure.executed == Executed::Perhaps);
-            if sessions.answered(owner, known) {
-                // Nothing comes late any more.
-                let _ = links.delete(delete(&withdrawn)).await;
-            }
-            answer
-        })
-        .await
     }
 
     /// Judges the claim, and reads as much more of the queue as that takes.

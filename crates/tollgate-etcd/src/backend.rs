@@ -25,8 +25,8 @@ use crate::wire::{LeaseGrantRequest, LeaseRevokeRequest, RangeRequest, RequestOp
 const USUAL_TTL: Duration = Duration::from_secs(2);
 /// How long a caller is kept waiting for the end of a lease that nobody needs any more.
 const TO_TIDY_UP: Duration = Duration::from_secs(1);
-/// Before a watch that broke is made again.
-const PAUSE: Duration = Duration::from_millis(50);
+/// Before a watch that broke is made again, at first and at most.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
 /// Locks on one etcd.
 pub struct EtcdBackend {
@@ -44,8 +44,7 @@ impl EtcdBackend {
         let links = Links::new(&config, Keeper::global()?)?;
         let layout = Layout::new(config.prefix);
         // What a lease needs no rights for, a key does.
-        let probe = RangeRequest { key: layout.probe().into(), count_only: true, ..RangeRequest::default() };
-        links.range(probe).await?;
+        Self::note_restore(&links, &layout).await?;
         let ttl = ttl_from(shortest_ttl(&links).await?);
         let sessions = Arc::new(Sessions::new(Means { links: links.clone(), clock: clock.clone(), ttl }));
         let hub = Hub::new(links.clone());
@@ -68,10 +67,11 @@ impl EtcdBackend {
     /// Completes when the key that was created at `revision` is gone.
     async fn gone(&self, key: &[u8], revision: i64) {
         // etcd tells what happened since the grant; only if it has forgotten is there something to ask.
-        let mut from = revision + 1;
+        let (mut from, mut pause) = (revision + 1, PAUSE.0);
         loop {
             let mut watch = self.hub.watch(What { span: Span::one(key.to_vec()), deletions: true, from });
             if let Signal::Created(_) = watch.signal().await {
+                pause = PAUSE.0;
                 // What happened before a watch from now on, it does not tell.
                 let still = if from > 0 { Ok(true) } else { self.is_there(key, revision).await };
                 match still {
@@ -86,7 +86,8 @@ impl EtcdBackend {
             }
             from = 0;
             drop(watch);
-            self.clock.sleep_until(self.clock.now() + PAUSE).await;
+            self.clock.sleep_until(self.clock.now() + pause).await;
+            pause = (pause * 2).min(PAUSE.1);
         }
     }
 
@@ -122,22 +123,19 @@ impl EtcdBackend {
     ///
     /// A request that was sent and not answered may be executed at any time: it may wait on a member that is cut off
     /// from the others, and no connection of ours that is closed calls it back. So its transaction compares: it does
-    /// nothing once there is a key that says "withdrawn". That key hangs on the same lease as the claim's own would.
-    /// While the lease lives the key is there, and once it is gone etcd refuses the late request for want of it.
-    async fn retract_late(&self, claim: &Claim, Spot { lease, slot }: Spot) -> Result<()> {
+    /// nothing once there is a key that says "withdrawn", one for each copy. These keys hang on the same lease as the claim's
+    /// own would. While the lease lives they are there, and once it is gone etcd refuses the late request for want of it.
+    async fn retract_late(&self, claim: &Claim, Spot { lease, slot }: Spot, copies: u32) -> Result<()> {
         if claim.standalone {
             // Nothing else hangs on it, and nothing can hang on it any more.
             return self.end_lease(lease).await;
         }
         let key = self.layout.claim(&claim.name, lease, slot, claim.mode);
-        let request = TxnRequest {
-            compare: Vec::new(),
-            success: vec![
-                RequestOp { request: Some(Op::RequestDeleteRange(delete(&key))) },
-                put(&self.layout.withdrawn(claim.owner), Vec::new(), lease),
-            ],
-            failure: Vec::new(),
-        };
+        let mut success = vec![RequestOp { request: Some(Op::RequestDeleteRange(delete(&key))) }];
+        success.extend(
+            (1..=copies).map(|copy| put(&self.layout.withdrawn(claim.owner, lease, copy), Vec::new(), lease)),
+        );
+        let request = TxnRequest { compare: Vec::new(), success, failure: Vec::new() };
         match self.links.txn(request, Repeat::Yes).await {
             Ok(_) | Err(Failure { why: Why::NoLease, .. }) => Ok(()),
             Err(failure) => Err(failure.into()),
@@ -263,11 +261,12 @@ impl Backend for EtcdBackend {
                         self.remove_own(claim.owner, &key).await?;
                     }
                 }
-                Leftover::Late(spot) => {
-                    self.retract_late(claim, spot).await?;
+                Leftover::Late(spot, copies) => {
+                    self.retract_late(claim, spot, copies).await?;
                     if self.sessions.withdrawn(claim.owner) && !claim.standalone {
                         // It was answered meanwhile. If this fails the key ends with the session.
-                        let _ = self.links.delete(delete(&self.layout.withdrawn(claim.owner))).await;
+                        let last = self.layout.withdrawn(claim.owner, spot.lease, copies);
+                        let _ = self.links.delete(delete(&last)).await;
                     }
                 }
             }

@@ -45,6 +45,8 @@ pub(crate) enum Why {
     MemberUnfit,
     /// It did not answer in time.
     Silence,
+    /// It has too much to do.
+    Busy,
     /// Our token is not, or no longer, accepted.
     Token,
     /// The lease is gone.
@@ -72,9 +74,32 @@ impl Failure {
         Self { executed: Executed::Perhaps, why: Why::Silence, error }
     }
 
+    /// The same for a request that only reads: it has done nothing, whatever became of it.
+    pub(crate) fn of_reading(self) -> Self {
+        if self.error.kind() != ErrorKind::Indeterminate {
+            return self;
+        }
+        let error = Error::new(ErrorKind::Unavailable, "etcd did not answer what was asked; try again")
+            .caused_by(self.error);
+        Self { executed: Executed::No, error, ..self }
+    }
+
+    /// The same, with the prefix to which a user needs rights.
+    pub(crate) fn under(self, prefix: &str) -> Self {
+        let says = self.error.source().and_then(|cause| cause.downcast_ref::<Says>());
+        match says.map(|Says(status)| (Denial::in_status(status), status)) {
+            Some((Some(denial @ Denial::Rights), status)) => {
+                let error =
+                    Error::new(ErrorKind::Denied, denial.advice(prefix)).caused_by(Says(status.clone()));
+                Self { error, ..self }
+            }
+            _ => self,
+        }
+    }
+
     /// Whether the same request may have better luck, as far as its kind allows it to be repeated.
     pub(crate) fn may_pass(&self) -> bool {
-        matches!(self.why, Why::LinkLost | Why::MemberUnfit | Why::Silence | Why::Token)
+        matches!(self.why, Why::LinkLost | Why::MemberUnfit | Why::Silence | Why::Busy | Why::Token)
     }
 }
 
@@ -90,18 +115,12 @@ impl From<Status> for Failure {
             return of_transport(status);
         }
         let says = status.message();
+        if let Some(denial) = Denial::in_status(&status) {
+            let error = Error::new(ErrorKind::Denied, denial.advice("PREFIX")).caused_by(Says(status));
+            let why = if denial == Denial::Token { Why::Token } else { Why::Refused };
+            return Self { executed: Executed::No, why, error };
+        }
         let (executed, why, kind, message) = match status.code() {
-            Code::Unauthenticated => (Executed::No, Why::Token, ErrorKind::Denied, TOKEN),
-            Code::InvalidArgument if says.contains("revision of auth store is old") => {
-                (Executed::No, Why::Token, ErrorKind::Denied, TOKEN)
-            }
-            Code::InvalidArgument if says.contains("authentication failed") => {
-                (Executed::No, Why::Refused, ErrorKind::Denied, PASSWORD)
-            }
-            Code::InvalidArgument if says.contains("user name is empty") => {
-                (Executed::No, Why::Refused, ErrorKind::Denied, ANONYMOUS)
-            }
-            Code::PermissionDenied => (Executed::No, Why::Refused, ErrorKind::Denied, RIGHTS),
             Code::NotFound if says.contains("lease not found") => (
                 Executed::No,
                 Why::NoLease,
@@ -118,8 +137,9 @@ impl From<Status> for Failure {
                 // It is refused when it is applied, too, and by the first of several that are.
                 (Executed::Perhaps, Why::Full, ErrorKind::Indeterminate, FULL)
             }
-            Code::ResourceExhausted if says.contains("too many requests") => {
-                (Executed::No, Why::MemberUnfit, ErrorKind::Unavailable, "etcd has too much to do; try again")
+            // Versions differ in the code.
+            Code::ResourceExhausted | Code::Unknown if says.contains("too many requests") => {
+                (Executed::No, Why::Busy, ErrorKind::Unavailable, "etcd has too much to do; try again")
             }
             Code::Unavailable if says.contains("no leader") => (
                 Executed::No,
@@ -134,23 +154,98 @@ impl From<Status> for Failure {
             | Code::Unimplemented => {
                 (Executed::No, Why::Refused, ErrorKind::Unexpected, "etcd refused what locks need")
             }
+            // It had no leader to send it to, or lost it.
+            Code::Unknown if says.contains("proposal dropped") => {
+                (Executed::Perhaps, Why::MemberUnfit, ErrorKind::Indeterminate, UNKNOWN)
+            }
             Code::Unavailable | Code::DeadlineExceeded => {
                 (Executed::Perhaps, Why::MemberUnfit, ErrorKind::Indeterminate, UNKNOWN)
             }
             _ => (Executed::Perhaps, Why::Refused, ErrorKind::Indeterminate, UNKNOWN),
         };
-        let error = Error::new(kind, format!("{message} (etcd says: {says})")).caused_by(status);
-        Self { executed, why, error }
+        Self { executed, why, error: Error::new(kind, message).caused_by(Says(status)) }
     }
 }
 
-const TOKEN: &str =
-    "etcd does not know who we are; put user and password into the URL: etcd://USER:PASSWORD@HOST";
-const PASSWORD: &str = "etcd does not accept the user or password; look at the URL";
-const ANONYMOUS: &str =
-    "this etcd wants to know who asks; put user and password into the URL: etcd://USER:PASSWORD@HOST";
-const RIGHTS: &str = "this user may not do all that locks need; etcdctl role grant-permission ROLE readwrite --prefix=true \
-                      /locks/ allows it";
+/// What etcd says, in its own words and no more of them.
+#[derive(Debug)]
+struct Says(Status);
+
+impl std::fmt::Display for Says {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "etcd says: {}", self.0.message())
+    }
+}
+
+impl StdError for Says {}
+
+/// What ended a connection, at the bottom of what was made of it on the way here.
+#[derive(Debug)]
+struct Broke(Status);
+
+impl std::fmt::Display for Broke {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut cause: &dyn StdError = &self.0;
+        while let Some(below) = cause.source() {
+            cause = below;
+        }
+        write!(f, "{cause}")
+    }
+}
+
+impl StdError for Broke {}
+
+/// Why etcd does not let us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Denial {
+    /// We did not say who we are.
+    Anonymous,
+    /// What we were given to show who we are does not count any more.
+    Token,
+    /// It knows no such user, or another password.
+    Password,
+    /// The user may not do this.
+    Rights,
+}
+
+impl Denial {
+    fn in_status(status: &Status) -> Option<Self> {
+        let says = status.message();
+        match status.code() {
+            Code::Unauthenticated => Some(Self::Token),
+            Code::InvalidArgument if says.contains("revision of auth store is old") => Some(Self::Token),
+            Code::InvalidArgument if says.contains("authentication failed") => Some(Self::Password),
+            Code::InvalidArgument if says.contains("user name is empty") => Some(Self::Anonymous),
+            Code::FailedPrecondition if says.contains("user name not found") => Some(Self::Password),
+            Code::PermissionDenied => Some(Self::Rights),
+            _ => None,
+        }
+    }
+
+    /// Why an error denies something, if that is what it does.
+    pub(crate) fn of(error: &Error) -> Option<Self> {
+        let Says(status) = error.source()?.downcast_ref::<Says>()?;
+        Self::in_status(status)
+    }
+
+    /// What to do about it, where the keys of locks start with `prefix`.
+    fn advice(self, prefix: &str) -> String {
+        match self {
+            Self::Anonymous => {
+                "this etcd wants to know who asks; put user and password into the URL: etcd://USER:PASSWORD@HOST".to_owned()
+            }
+            Self::Token => {
+                "etcd does not know who we are; put user and password into the URL: etcd://USER:PASSWORD@HOST".to_owned()
+            }
+            Self::Password => "etcd does not accept the user or password; look at the URL".to_owned(),
+            Self::Rights => format!(
+                "this user may not do all that locks need; etcdctl role grant-permission ROLE readwrite --prefix=true \
+                 {prefix} allows it"
+            ),
+        }
+    }
+}
+
 const FULL: &str =
     "etcd's database is full and refuses writes; compact and defragment it, then disarm its alarm";
 const UNKNOWN: &str = "etcd could not say what became of the request; it may have acted all the same";
@@ -161,13 +256,13 @@ fn of_transport(status: Status) -> Failure {
     while let Some(error) = cause {
         if error.is::<NotSent>() {
             let error = Error::new(ErrorKind::Unavailable, "the connection to etcd was over; try again")
-                .caused_by(status);
+                .caused_by(Broke(status));
             return Failure { executed: Executed::No, why: Why::LinkLost, error };
         }
         cause = error.source();
     }
     let message = "the connection to etcd was lost before its answer; it may have acted all the same";
-    let error = Error::new(ErrorKind::Indeterminate, message).caused_by(status);
+    let error = Error::new(ErrorKind::Indeterminate, message).caused_by(Broke(status));
     Failure { executed: Executed::Perhaps, why: Why::LinkLost, error }
 }
 
@@ -193,6 +288,8 @@ mod tests {
             (Code::Unavailable, "etcdserver: no leader"),
             (Code::PermissionDenied, "etcdserver: permission denied"),
             (Code::Unauthenticated, "etcdserver: invalid auth token"),
+            (Code::ResourceExhausted, "etcdserver: too many requests"),
+            (Code::Unknown, "etcdserver: too many requests"),
         ] {
             assert_eq!(of(code, says).executed, Executed::No, "{says}");
         }
@@ -210,6 +307,15 @@ mod tests {
             assert_eq!(failure.executed, Executed::Perhaps, "{says}");
             assert_eq!(failure.error.kind(), ErrorKind::Indeterminate, "{says}");
         }
+    }
+
+    #[test]
+    fn what_only_reads_is_never_in_doubt() {
+        let lost = Failure::silence().of_reading();
+        assert_eq!((lost.executed, lost.error.kind()), (Executed::No, ErrorKind::Unavailable));
+        assert!(lost.error.is_retryable() && lost.may_pass());
+        let denied = Failure::from(Status::permission_denied("etcdserver: permission denied")).of_reading();
+        assert_eq!(denied.error.kind(), ErrorKind::Denied);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What is added to a lock's revisions, so that its tokens go on where another engine left off.
 
+use std::collections::HashMap;
+
 use serde::{Deserialize, Serialize};
 use tollgate_core::{LockName, Result, Token};
 
@@ -8,6 +10,9 @@ use crate::error::unexpected;
 use crate::links::Repeat;
 use crate::wire::{KeyValue, RangeRequest, TxnRequest};
 use crate::{keys::Span, ops};
+
+/// How many are read at once. etcd takes 128 operations in a transaction.
+const MOST: usize = 100;
 
 /// The steps by which a lock's tokens were raised, oldest first.
 ///
@@ -75,6 +80,37 @@ impl EtcdBackend {
                 return Ok(());
             }
         }
+    }
+
+    /// The floors of those of `names` that have one. What is raised later is not for claims that are there already.
+    pub(crate) async fn floors(&self, names: &[&LockName]) -> Result<HashMap<LockName, Floor>> {
+        let mut floors = HashMap::new();
+        if names.is_empty() || !self.has_floors().await? {
+            return Ok(floors);
+        }
+        for names in names.chunks(MOST) {
+            let success = names.iter().map(|name| ops::read(&self.layout.floor(name))).collect();
+            let request = TxnRequest { compare: Vec::new(), success, failure: Vec::new() };
+            let answer = self.links.txn(request, Repeat::Yes).await?;
+            for (at, name) in names.iter().enumerate() {
+                if let Some(found) = ops::range(&answer, at)?.kvs.first() {
+                    floors.insert((*name).clone(), Floor::read(Some(found))?);
+                }
+            }
+        }
+        Ok(floors)
+    }
+
+    /// Whether any lock has a floor: most clusters have none.
+    async fn has_floors(&self) -> Result<bool> {
+        let Span { key, end } = self.layout.floors();
+        let request = RangeRequest {
+            key: key.into(),
+            range_end: end.into(),
+            count_only: true,
+            ..RangeRequest::default()
+        };
+        Ok(self.links.range(request).await?.count > 0)
     }
 
     /// The floor of `name`.

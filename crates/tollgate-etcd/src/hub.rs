@@ -55,6 +55,8 @@ struct Stream {
 struct Listener {
     signals: UnboundedSender<Signal>,
     stream: Stream,
+    /// Whether it is in place.
+    created: bool,
     /// How often it told of something while nobody had it; none if somebody has it.
     unheard: Option<u32>,
 }
@@ -167,6 +169,16 @@ impl Board {
         let _ = stream.requests.send(WatchRequest { request_union: Some(cancel) });
         Some(signals)
     }
+
+    /// A stream refuses new watches. Who we are was told once for all of it, and etcd has forgotten that meanwhile: the watches
+    /// that are there stay, others need another stream. Not every version says which one it refused.
+    fn close_to_newcomers(&mut self, number: u64) {
+        self.streams.retain(|_, stream| stream.number != number);
+        let refused = |watch: &Listener| watch.stream.number == number && !watch.created;
+        for (_, watch) in self.watches.extract_if(|_, watch| refused(watch)) {
+            let _ = watch.signals.send(Signal::Broken);
+        }
+    }
 }
 
 impl Hub {
@@ -230,18 +242,18 @@ impl Hub {
         // If the stream has just ended, everybody is told.
         let _ =
             stream.requests.send(WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) });
-        board.watches.insert(id, Listener { signals: sender.clone(), stream, unheard: None });
+        board.watches.insert(id, Listener { signals: sender.clone(), stream, created: false, unheard: None });
         drop(board);
         if let Some((number, receiver)) = opened {
             // A runtime that is ending drops it at once.
             let ends = Ends { hub: self.clone(), number };
-            runtime.spawn(async move { ends.hub.serve(receiver).await });
+            runtime.spawn(async move { ends.hub.serve(number, receiver).await });
         }
         id
     }
 
     /// Serves one stream to its end.
-    async fn serve(&self, requests: UnboundedReceiver<WatchRequest>) {
+    async fn serve(&self, number: u64, requests: UnboundedReceiver<WatchRequest>) {
         let Ok(link) = self.0.links.link().await else { return };
         let requests =
             stream::unfold(requests, async |mut requests| Some((requests.recv().await?, requests)));
@@ -255,7 +267,7 @@ impl Hub {
         };
         loop {
             match answers.message().await {
-                Ok(Some(answer)) => self.tell(answer),
+                Ok(Some(answer)) => self.tell(number, answer),
                 Ok(None) => return,
                 Err(status) => {
                     let _ = self.0.links.react(&link, Failure::from(status).why).await;
@@ -265,17 +277,22 @@ impl Hub {
         }
     }
 
-    fn tell(&self, answer: WatchResponse) {
+    /// Passes on what came over the stream with this number.
+    fn tell(&self, stream: u64, answer: WatchResponse) {
         let mut board = self.board();
         if answer.canceled {
             if let Some(watch) = board.watches.remove(&answer.watch_id) {
                 let _ = watch.signals.send(Signal::Broken);
+            }
+            if answer.created && answer.compact_revision == 0 {
+                board.close_to_newcomers(stream);
             }
             return;
         }
         // Who has dropped a watch is not told any more.
         let Some(watch) = board.watches.get_mut(&answer.watch_id) else { return };
         if answer.created {
+            watch.created = true;
             let header =
                 answer.header.unwrap_or(ResponseHeader { revision: i64::MAX, ..ResponseHeader::default() });
             let since = Since { revision: header.revision, member: header.member_id };

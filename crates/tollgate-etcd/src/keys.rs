@@ -4,11 +4,13 @@
 //! <prefix><name>/<lease>-<slot>~<mode>  a claim: the lease in hexadecimal, as etcd's own locks have it, a number that no other
 //!                                  claim on this name has in that lease, and `x`, `s`, or `p` and a limit
 //! <prefix><name>/<anything else>   a claim of another client, which is exclusive
-//! <prefix>\0withdrawn/<hash>       a claim that was withdrawn while its acquire may still be on its way
-//! <prefix>\0floor/<name>           what is added to the revisions of a lock that moved here from another engine
+//! <prefix>\x01withdrawn/<hash>-<lease>-<copy>  this copy of an acquire, which may still be on its way, must do nothing
+//! <prefix>\x01floor/<name>           what is added to the revisions of a lock that moved here from another engine
+//! <prefix>\x01restored            this etcd was restored from a backup
 //! ```
 //!
-//! A remainder with a `/` belongs to a longer name, and no name has a control character: two names never meet.
+//! A remainder with a `/` belongs to a longer name, and no name has a control character: two names never meet. `\x01` is one that
+//! can be written in a shell.
 
 use sha2::{Digest, Sha256};
 use tollgate_core::{LockName, Mode, OwnerId};
@@ -44,19 +46,30 @@ impl Layout {
         key.into_bytes()
     }
 
-    /// The key that says that a claim was withdrawn.
-    pub(crate) fn withdrawn(&self, owner: OwnerId) -> Vec<u8> {
-        format!("{}\0withdrawn/{:032x}", self.prefix, hash(owner)).into_bytes()
+    /// The key that keeps a copy of an acquire from doing anything.
+    pub(crate) fn withdrawn(&self, owner: OwnerId, lease: i64, copy: u32) -> Vec<u8> {
+        format!("{}\x01withdrawn/{:032x}-{lease:x}-{copy}", self.prefix, hash(owner)).into_bytes()
     }
 
     /// The key that has what is added to a lock's revisions.
     pub(crate) fn floor(&self, name: &LockName) -> Vec<u8> {
-        format!("{}\0floor/{name}", self.prefix).into_bytes()
+        format!("{}\x01floor/{name}", self.prefix).into_bytes()
+    }
+
+    /// The keys of all locks to whose revisions something is added.
+    pub(crate) fn floors(&self) -> Span {
+        let key = format!("{}\x01floor/", self.prefix).into_bytes();
+        Span { end: after_all(&key), key }
+    }
+
+    /// The key that says that this etcd was restored from a backup.
+    pub(crate) fn restored(&self) -> Vec<u8> {
+        format!("{}\x01restored", self.prefix).into_bytes()
     }
 
     /// A key that nobody has, to see what is allowed.
     pub(crate) fn probe(&self) -> Vec<u8> {
-        format!("{}\0probe", self.prefix).into_bytes()
+        format!("{}\x01probe", self.prefix).into_bytes()
     }
 
     /// All claims on `name`, and those on longer names.
@@ -199,9 +212,10 @@ mod tests {
         let key = layout.claim(&long, 1, 0, Mode::Exclusive);
         assert_eq!(layout.claims_on(&short).remainder(&key), None);
         assert!(key > layout.claims_on(&short).key && key < layout.claims_on(&short).end);
-        assert_eq!(layout.name_of(&layout.withdrawn(OwnerId::random())), None);
+        assert_eq!(layout.name_of(&layout.withdrawn(OwnerId::random(), 1, 1)), None);
         assert_eq!(layout.name_of(&layout.floor(&short)), None);
         assert_eq!(layout.name_of(&layout.floor(&long)), None);
+        assert_eq!(layout.name_of(&layout.restored()), None);
     }
 
     #[test]

@@ -11,14 +11,13 @@ use futures_util::task::AtomicWaker;
 use h2::client::{Builder, SendRequest};
 use h2::{Ping, PingPong};
 use http::Uri;
-use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 use tollgate_core::url::Host;
 use tollgate_core::{Error, ErrorKind, Result};
 
 use crate::channel::Channel;
+use crate::secure::{is_refusal, secured};
 
 /// How often a connection is asked whether it lives. etcd hangs up on those who ask more often than every five seconds.
 const PING_EVERY: Duration = Duration::from_secs(10);
@@ -61,19 +60,30 @@ struct Tap {
     opened: Instant,
     /// When it was last read from, in nanoseconds since it was opened.
     read: AtomicU64,
+    /// The term of etcd's leader, as far as it was asked for.
+    term: AtomicU64,
+    /// When it was last asked for, counted like `read`.
+    looked: AtomicU64,
     closed: AtomicBool,
+    /// Whether the other side refused to speak with us after all: of our certificate it says so only then.
+    refused: AtomicBool,
     reader: AtomicWaker,
 }
 
 impl Tap {
     fn new() -> Self {
-        let (read, closed) = (AtomicU64::new(0), AtomicBool::new(false));
-        Self { opened: Instant::now(), read, closed, reader: AtomicWaker::new() }
+        let [read, term, looked] = [(); 3].map(|()| AtomicU64::new(0));
+        let [closed, refused] = [(); 2].map(|()| AtomicBool::new(false));
+        Self { opened: Instant::now(), read, term, looked, closed, refused, reader: AtomicWaker::new() }
+    }
+
+    fn at(&self, moment: Instant) -> u64 {
+        let since = moment.saturating_duration_since(self.opened);
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
     }
 
     fn note_read(&self) {
-        let since = u64::try_from(self.opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.read.store(since, Ordering::Release);
+        self.read.store(self.at(Instant::now()), Ordering::Release);
     }
 
     fn close(&self) {
@@ -106,12 +116,7 @@ impl Link {
         let (sender, scheme) = match tls {
             None => (greeted(host, Tapped { inner: tcp, tap: tap.clone() }).await?, "http"),
             Some(tls) => {
-                let name = ServerName::try_from(host.name.clone()).map_err(|error| {
-                    Error::invalid(format!("{} is no name that a certificate can have", host.name))
-                        .caused_by(error)
-                })?;
-                let secured = TlsConnector::from(tls.clone()).connect(name, tcp).await;
-                let inner = secured.map_err(|error| insecure(host, error))?;
+                let inner = secured(host, tls, tcp).await?;
                 (greeted(host, Tapped { inner, tap: tap.clone() }).await?, "https")
             }
         };
@@ -140,6 +145,29 @@ impl Link {
     pub(crate) fn is_silent_since(&self, moment: Instant) -> bool {
         let tap = &self.0.tap;
         tap.opened + Duration::from_nanos(tap.read.load(Ordering::Acquire)) < moment
+    }
+
+    /// The term of etcd's leader, as far as this member has told.
+    pub(crate) fn term(&self) -> u64 {
+        self.0.tap.term.load(Ordering::Acquire)
+    }
+
+    /// This member tells the term of the leader.
+    pub(crate) fn note_term(&self, term: u64) {
+        self.0.tap.term.fetch_max(term, Ordering::AcqRel);
+    }
+
+    /// Whether it is time to ask for the term again: one of many who want to know does, `every` so often.
+    pub(crate) fn may_ask_for_term(&self, every: Duration) -> bool {
+        let tap = &self.0.tap;
+        let (now, last) = (tap.at(Instant::now()), tap.looked.load(Ordering::Acquire));
+        let due = u128::from(now.saturating_sub(last)) >= every.as_nanos();
+        due && tap.looked.compare_exchange(last, now, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Whether the other side refused to speak with us.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.0.tap.refused.load(Ordering::Acquire)
     }
 
     /// Whether nothing can be sent over it any more.
@@ -203,29 +231,6 @@ fn unreachable(host: &Host, error: impl Into<Box<dyn std::error::Error + Send + 
     Error::new(ErrorKind::Unavailable, message).caused_by(error)
 }
 
-fn insecure(host: &Host, error: std::io::Error) -> Error {
-    let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-    let (kind, message) = match tls {
-        Some(rustls::Error::InvalidMessage(_)) => (
-            ErrorKind::Config,
-            format!("{host} does not speak TLS; write etcd:// instead of etcds://, or another port"),
-        ),
-        Some(rustls::Error::InvalidCertificate(_)) => (
-            ErrorKind::Config,
-            format!("the certificate of {host} is not trusted; name who signed it with ?ca=FILE"),
-        ),
-        Some(rustls::Error::AlertReceived(_)) => (
-            ErrorKind::Denied,
-            format!("{host} refused our certificate; give one it knows with ?cert=FILE&key=FILE"),
-        ),
-        _ => (
-            ErrorKind::Unavailable,
-            format!("no encrypted connection to {host} came about; does it speak TLS on this port?"),
-        ),
-    };
-    Error::new(kind, message).caused_by(error)
-}
-
 /// A stream that can be closed from elsewhere, and counts what is read from it.
 struct Tapped<S> {
     inner: S,
@@ -244,8 +249,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Tapped<S> {
             return Poll::Ready(Err(std::io::ErrorKind::ConnectionAborted.into()));
         }
         let read = Pin::new(&mut self.inner).poll_read(context, buffer);
-        if read.is_ready() {
+        if let Poll::Ready(read) = &read {
             self.tap.note_read();
+            if read.as_ref().is_err_and(is_refusal) {
+                self.tap.refused.store(true, Ordering::Release);
+            }
         }
         read
     }

@@ -1,15 +1,15 @@
-//! The way to etcd: the connection that is used now, what replaces it, and every call.
+//! The way to etcd: the connection that is used now, what replaces it (`greet.rs`), and how something is asked over it.
 //!
 //! A connection is driven by a task on the runtime that opened it. Callers use their own, which spares two wakes of another
 //! thread for each request; sessions, watches and everything in the background use the keeper's, which no caller can block.
+
+mod greet;
 
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use tokio::runtime::{Handle, Id};
 use tollgate_core::tls;
 use tollgate_core::url::Host;
@@ -17,33 +17,29 @@ use tollgate_core::{Error, ErrorKind, Keeper, Result};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::{Request, Response, Status};
 
+use self::greet::Opened;
 use crate::channel::Channel;
 use crate::config::{EtcdConfig, Login};
 use crate::error::{Executed, Failure, Why};
 use crate::link::{Link, WeakLink};
-use crate::wire::auth_client::AuthClient;
-use crate::wire::maintenance_client::MaintenanceClient;
-use crate::wire::{AuthenticateRequest, StatusRequest};
+use crate::patience::{Patience, in_time};
 
 /// What is spoken inside of an encrypted connection; etcd has nothing else.
 const HTTP2: &str = "h2";
 /// How long a member may take to be connected to and to say its first word.
 const TO_CONNECT: Duration = Duration::from_secs(3);
-/// After how long the next endpoint is tried beside one that has not answered yet.
-const STAGGER: Duration = Duration::from_millis(200);
-/// How long a request may take that cannot be repeated: longer than an election. What was on its way to a leader that dies
-/// is never answered. Three times as long over a connection that is alive: etcd itself gives up before that.
+/// How long a request may take that cannot be repeated: longer than an election.
 const TO_ANSWER: Duration = Duration::from_secs(3);
+/// The same over a connection that is alive: etcd itself gives up before that.
+const TO_ANSWER_SLOWLY: Duration = Duration::from_secs(9);
+/// How long an acquire may take without a word before another copy of it is sent: about an election.
+const TO_ELECT: Duration = Duration::from_secs(1);
 /// How long one that can be repeated may take before it is, for the first time; then twice that, and so on.
 const TO_REPEAT: Duration = Duration::from_millis(500);
 /// How long all repetitions may take.
 const ALL_TOGETHER: Duration = Duration::from_secs(8);
-/// Between two attempts.
-const PAUSE: Duration = Duration::from_millis(20);
-/// The oldest etcd that lets clients number their watches.
-const OLDEST: (u32, u32) = (3, 4);
-/// The largest answer that is taken: a page of keys with their values.
-const LARGEST: usize = 64 << 20;
+/// Between two attempts, at first and at most.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(250));
 
 /// The way to etcd. Clones are the same one.
 #[derive(Clone)]
@@ -54,7 +50,22 @@ struct Inner {
     login: Option<Login>,
     tls: Option<Arc<rustls::ClientConfig>>,
     keeper: Keeper,
+    asks: Asks,
+    /// Whether we have a certificate of our own.
+    has_certificate: bool,
+    prefix: String,
+    /// Whoever says who we are holds it.
+    logging_in: tokio::sync::Mutex<()>,
     current: Mutex<Current>,
+}
+
+/// Who is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asks {
+    /// Members that have a leader.
+    TheLed,
+    /// Any member: how it is, it knows without a leader.
+    Anybody,
 }
 
 #[derive(Default)]
@@ -64,6 +75,8 @@ struct Current {
     token: Option<MetadataValue<Ascii>>,
     /// Which cluster this is, since somebody has answered.
     cluster: Option<u64>,
+    /// How far the log of the member that answered last is behind its data.
+    behind: u64,
     /// When each endpoint last failed us: those that did long ago, or never, are tried first.
     failed: Vec<Option<Instant>>,
     /// Those that only serve what was under way when they were left.
@@ -81,16 +94,6 @@ struct Seat {
     nobody: Option<(Instant, ErrorKind, String)>,
 }
 
-/// A connection to a member that answers.
-struct Opened {
-    link: Link,
-    token: Option<MetadataValue<Ascii>>,
-    /// Whether that member is the leader, as it says.
-    leads: bool,
-    /// The cluster that it is in.
-    cluster: u64,
-}
-
 /// Whether a request may be sent again though nobody knows whether it was executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Repeat {
@@ -98,18 +101,33 @@ pub(crate) enum Repeat {
     Yes,
     /// Never.
     No,
+    /// By its caller, who makes another request of it, until then.
+    ByCaller(Instant),
 }
 
 impl Links {
     pub(crate) fn new(config: &EtcdConfig, keeper: Keeper) -> Result<Self> {
+        Self::to(config, keeper, Asks::TheLed)
+    }
+
+    pub(crate) fn to(config: &EtcdConfig, keeper: Keeper, asks: Asks) -> Result<Self> {
         let failed = vec![None; config.endpoints.len()];
         Ok(Self(Arc::new(Inner {
             endpoints: config.endpoints.clone(),
             login: config.login.clone(),
             tls: config.tls.as_ref().map(|files| tls::client(files, &[HTTP2])).transpose()?,
             keeper,
+            asks,
+            has_certificate: config.tls.as_ref().is_some_and(|files| files.cert.is_some()),
+            prefix: config.prefix.clone(),
+            logging_in: tokio::sync::Mutex::default(),
             current: Mutex::new(Current { failed, ..Current::default() }),
         })))
+    }
+
+    /// How far the log of the member that answered last is behind its data: it was restored from a backup.
+    pub(crate) fn behind(&self) -> u64 {
+        self.current().behind
     }
 
     pub(crate) fn keeper(&self) -> &Keeper {
@@ -147,11 +165,11 @@ impl Links {
         let opened = self.open().await;
         let mut current = self.current();
         match opened {
-            Ok(Opened { link, token, cluster, .. }) => {
+            Ok(Opened { link, token, cluster, behind, .. }) => {
                 if current.closed {
                     return Err(closed());
                 }
-                current.cluster = Some(cluster);
+                (current.cluster, current.behind) = (Some(cluster), behind);
                 // Runtimes that are gone took their connections with them.
                 current.seats.retain(|id, seat| {
                     *id == runtime || seat.link.as_ref().is_none_or(|link| !link.is_closed())
@@ -175,129 +193,6 @@ impl Links {
         }
         let link = current.seats.get(&runtime).and_then(|seat| seat.link.as_ref());
         Ok(link.filter(|link| !link.is_closed()).cloned())
-    }
-
-    /// The leader, if it is among the endpoints and answers soon: others have to ask it, too. Else the first that answers, those
-    /// that failed least lately first, and the next one tried when one hesitates. The first time all are asked that answer soon:
-    /// they must be of one cluster.
-    async fn open(&self) -> Result<Opened> {
-        let mut order: Vec<usize> = (0..self.0.endpoints.len()).collect();
-        order.sort_by_key(|endpoint| self.current().failed[*endpoint]);
-        let attempts = order.iter().zip(0..).map(|(endpoint, place)| async move {
-            tokio::time::sleep(STAGGER * place).await;
-            self.greet_in_time(*endpoint).await
-        });
-        let mut attempts: FuturesUnordered<_> = attempts.collect();
-        let mut worst: Option<Error> = None;
-        let first = loop {
-            match attempts.next().await {
-                Some(Ok(opened)) => break opened,
-                // What must be changed says more than that somebody was not there.
-                Some(Err(error)) if worst.as_ref().is_none_or(Error::is_retryable) => worst = Some(error),
-                Some(Err(_)) => {}
-                None => {
-                    return Err(
-                        worst.unwrap_or_else(|| Error::invalid("a URL of an etcd names at least one host"))
-                    );
-                }
-            }
-        };
-        drop(attempts);
-        let known = self.current().cluster;
-        if first.leads && known.is_some() {
-            return Ok(first);
-        }
-        let others = order.into_iter().filter(|endpoint| *endpoint != first.link.endpoint());
-        let mut others: FuturesUnordered<_> = others.map(|endpoint| self.greet_in_time(endpoint)).collect();
-        let (until, mut best) = (tokio::time::Instant::now() + STAGGER, first);
-        while let Ok(Some(other)) = tokio::time::timeout_at(until, others.next()).await {
-            let Ok(other) = other else { continue };
-            if other.cluster != best.cluster {
-                return Err(self.of_strangers(&best.link, &other.link));
-            }
-            if other.leads && !best.leads {
-                best = other;
-            }
-            if best.leads && known.is_some() {
-                break;
-            }
-        }
-        Ok(best)
-    }
-
-    fn of_strangers(&self, one: &Link, other: &Link) -> Error {
-        let (one, other) = (&self.0.endpoints[one.endpoint()], &self.0.endpoints[other.endpoint()]);
-        let message = format!(
-            "{one} and {other} are of two clusters, which know nothing of each other's locks; name members of one"
-        );
-        Error::new(ErrorKind::Config, message)
-    }
-
-    async fn greet_in_time(&self, endpoint: usize) -> Result<Opened> {
-        let opened = tokio::time::timeout(TO_CONNECT, self.greet(endpoint)).await;
-        let late = |_| {
-            let host = &self.0.endpoints[endpoint];
-            let message = format!("etcd at {host} did not answer within {TO_CONNECT:?}");
-            Err(Error::new(ErrorKind::Unavailable, message))
-        };
-        opened.unwrap_or_else(late).inspect_err(|_| self.note_failure(endpoint))
-    }
-
-    /// Connects to one endpoint, says who we are, and has it say its first word: a connection alone proves nothing.
-    async fn greet(&self, endpoint: usize) -> Result<Opened> {
-        let host = &self.0.endpoints[endpoint];
-        let link = Link::dial(host, endpoint, self.0.tls.as_ref()).await?;
-        let mut maintenance = MaintenanceClient::with_origin(link.channel(), link.origin());
-        let status = match maintenance.status(StatusRequest {}).await {
-            Ok(status) => status.into_inner(),
-            Err(status) => return Err(self.of_greeting(host, status)),
-        };
-        let mut numbers = status.version.split('.').map(|number| number.parse().unwrap_or(0));
-        if (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < OLDEST {
-            let message = format!("this is etcd {}; locks need 3.4 or later", status.version);
-            return Err(Error::new(ErrorKind::Config, message));
-        }
-        if status.leader == 0 && self.0.endpoints.len() > 1 {
-            let message = format!("etcd at {host} knows of no leader; are most members up?");
-            return Err(Error::new(ErrorKind::Unavailable, message));
-        }
-        let token = self.authenticate(&link).await?;
-        let header = status.header.unwrap_or_default();
-        if self.current().cluster.is_some_and(|known| known != header.cluster_id) {
-            let message = format!("etcd at {host} is of another cluster than before; name members of one");
-            return Err(Error::new(ErrorKind::Config, message));
-        }
-        let leads = header.member_id == status.leader;
-        Ok(Opened { link, token, leads, cluster: header.cluster_id })
-    }
-
-    async fn authenticate(&self, link: &Link) -> Result<Option<MetadataValue<Ascii>>> {
-        let Some(Login { user, password }) = &self.0.login else { return Ok(None) };
-        let request = AuthenticateRequest { name: user.clone(), password: password.clone() };
-        let mut auth = AuthClient::with_origin(link.channel(), link.origin());
-        match auth.authenticate(request).await {
-            Ok(answer) => {
-                let token = answer.into_inner().token.parse();
-                token.map(Some).map_err(|_| crate::error::unexpected("a token that no header can carry"))
-            }
-            // Nobody needs to say who they are here.
-            Err(status) if status.message().contains("authentication is not enabled") => Ok(None),
-            Err(status) => Err(Failure::from(status).into()),
-        }
-    }
-
-    fn of_greeting(&self, host: &Host, status: Status) -> Error {
-        let failure = Failure::from(status);
-        if failure.why != Why::LinkLost {
-            return failure.into();
-        }
-        let message = match self.0.tls {
-            None => format!(
-                "{host} hung up at the first word; if it wants TLS, write etcds:// instead of etcd://"
-            ),
-            Some(_) => format!("{host} hung up; if it wants a certificate of ours, give ?cert=FILE&key=FILE"),
-        };
-        Error::new(ErrorKind::Unavailable, message).caused_by(failure.error)
     }
 
     fn note_failure(&self, endpoint: usize) {
@@ -337,30 +232,28 @@ impl Links {
     /// `message` with what every request carries: who we are, and that a member without a leader must not answer.
     pub(crate) fn request<M>(&self, message: M) -> Request<M> {
         let mut request = Request::new(message);
-        request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
+        if self.0.asks == Asks::TheLed {
+            request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
+        }
         if let Some(token) = &self.current().token {
             request.metadata_mut().insert("token", token.clone());
         }
         request
     }
 
-    /// Asks once, for as long as `limit` allows, or three times as long over a connection that is alive.
-    async fn once<Q, A, F>(&self, link: &Link, message: Q, limit: Duration, call: &F) -> Result<A, Failure>
+    /// Asks once, and waits for the answer as long as that may come.
+    async fn once<Q, A, F>(&self, link: &Link, message: Q, patience: Patience, call: &F) -> Result<A, Failure>
     where
         F: AsyncFn(Channel, http::Uri, Request<Q>) -> Result<Response<A>, Status>,
     {
         let asked = Instant::now();
-        let mut answer = pin!(call(link.channel(), link.origin(), self.request(message)));
-        let mut answered = tokio::time::timeout(limit, &mut answer).await;
-        if answered.is_err() && !link.is_silent_since(asked) {
-            // It lives, and has much to do: to ask again would only add to that.
-            answered = tokio::time::timeout(limit * 2, answer).await;
-        }
+        let answer = pin!(call(link.channel(), link.origin(), self.request(message)));
+        let answered = in_time(link, asked, patience, answer).await;
         match answered {
-            Ok(Ok(answer)) => Ok(answer.into_inner()),
-            Ok(Err(status)) => Err(Failure::from(status)),
-            Err(_) => {
-                if limit < TO_ANSWER && link.is_silent_since(asked) {
+            Some(Ok(answer)) => Ok(answer.into_inner()),
+            Some(Err(status)) => Err(Failure::from(status)),
+            None => {
+                if patience.silent < TO_ANSWER && link.is_silent_since(asked) {
                     // Others have more patience, and may still be answered over it.
                     self.leave(link);
                 } else {
@@ -381,32 +274,41 @@ impl Links {
     }
 
     /// The same; tells also whether a request before the one that was answered may have been executed.
-    async fn ask<Q, A, F>(&self, message: Q, repeat: Repeat, call: F) -> Result<(A, bool), Failure>
+    pub(crate) async fn ask<Q, A, F>(&self, message: Q, repeat: Repeat, call: F) -> Result<(A, bool), Failure>
     where
         Q: Clone,
         F: AsyncFn(Channel, http::Uri, Request<Q>) -> Result<Response<A>, Status>,
     {
-        let end = Instant::now() + ALL_TOGETHER;
-        let (mut patience, mut perhaps) = (TO_REPEAT, false);
+        let end = match repeat {
+            Repeat::ByCaller(end) => end,
+            Repeat::Yes | Repeat::No => Instant::now() + ALL_TOGETHER,
+        };
+        let (mut limit, mut pause, mut perhaps) = (TO_REPEAT, PAUSE.0, false);
         loop {
             let link = self.link().await.map_err(Failure::unreachable)?;
-            let limit = match repeat {
-                Repeat::Yes => patience.min(end.saturating_duration_since(Instant::now())),
-                Repeat::No => TO_ANSWER,
+            let patience = match repeat {
+                Repeat::Yes => {
+                    let silent = limit.min(end.saturating_duration_since(Instant::now()));
+                    Patience { silent, alive: silent * 3, until_elected: true }
+                }
+                Repeat::No => Patience { silent: TO_ANSWER, alive: TO_ANSWER_SLOWLY, until_elected: false },
+                Repeat::ByCaller(_) => {
+                    Patience { silent: TO_ELECT, alive: TO_ANSWER_SLOWLY, until_elected: true }
+                }
             };
-            let failure = match self.once(&link, message.clone(), limit, &call).await {
+            let failure = match self.once(&link, message.clone(), patience, &call).await {
                 Ok(answer) => return Ok((answer, perhaps)),
                 Err(failure) => failure,
             };
             self.react(&link, failure.why).await?;
             let allowed = failure.executed == Executed::No || repeat == Repeat::Yes;
-            if !allowed || !failure.may_pass() || Instant::now() + PAUSE >= end {
-                return Err(failure);
+            if !allowed || !failure.may_pass() || Instant::now() + pause >= end {
+                return Err(failure.under(&self.0.prefix));
             }
             perhaps |= failure.executed == Executed::Perhaps;
+            tokio::time::sleep(pause).await;
             // What is refused at once is asked again many times.
-            patience = (patience * 2).min(ALL_TOGETHER);
-            tokio::time::sleep(PAUSE).await;
+            (limit, pause) = ((limit * 2).min(ALL_TOGETHER), (pause * 2).min(PAUSE.1));
         }
     }
 
@@ -416,11 +318,23 @@ impl Links {
             Why::LinkLost => link.close(),
             Why::MemberUnfit => self.leave(link),
             Why::Token if self.0.login.is_some() => {
+                let before = self.current().token.clone();
+                let _alone = self.0.logging_in.lock().await;
+                if self.current().token != before {
+                    // Somebody else was quicker. It costs etcd much to check a password.
+                    return Ok(());
+                }
                 let token = tokio::time::timeout(TO_CONNECT, self.authenticate(link)).await;
                 let token = token.map_err(|_| Failure::silence())?.map_err(Failure::unreachable)?;
                 self.current().token = token;
             }
-            Why::Token | Why::Silence | Why::NoLease | Why::Compacted | Why::Full | Why::Refused => {}
+            Why::Token
+            | Why::Silence
+            | Why::Busy
+            | Why::NoLease
+            | Why::Compacted
+            | Why::Full
+            | Why::Refused => {}
         }
         Ok(())
     }
@@ -441,108 +355,4 @@ impl Links {
 
 fn closed() -> Error {
     Error::new(ErrorKind::Unavailable, "these locks were closed; connect again")
-}
-
-/// The calls that are made, each by its name.
-mod calls {
-    use super::{LARGEST, Links, Repeat};
-    use crate::error::Failure;
-    use crate::wire::cluster_client::ClusterClient;
-    use crate::wire::kv_client::KvClient;
-    use crate::wire::lease_client::LeaseClient;
-    use crate::wire::maintenance_client::MaintenanceClient;
-    use crate::wire::{
-        AlarmRequest, AlarmResponse, DeleteRangeRequest, LeaseGrantRequest, LeaseGrantResponse,
-        LeaseRevokeRequest, LeaseRevokeResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
-        MemberListRequest, MemberListResponse, RangeRequest, RangeResponse, StatusRequest, StatusResponse,
-        TxnRequest, TxnResponse,
-    };
-
-    impl Links {
-        pub(crate) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Failure> {
-            self.call(request, Repeat::Yes, async |channel, origin, request| {
-                KvClient::with_origin(channel, origin).max_decoding_message_size(LARGEST).range(request).await
-            })
-            .await
-        }
-
-        pub(crate) async fn txn(&self, request: TxnRequest, repeat: Repeat) -> Result<TxnResponse, Failure> {
-            self.call(request, repeat, async |channel, origin, request| {
-                KvClient::with_origin(channel, origin).max_decoding_message_size(LARGEST).txn(request).await
-            })
-            .await
-        }
-
-        /// Deletes a key: whether it was there, and whether an earlier request that was not answered may have done it.
-        pub(crate) async fn delete(&self, request: DeleteRangeRequest) -> Result<(bool, bool), Failure> {
-            let (answer, perhaps) = self
-                .ask(request, Repeat::Yes, async |channel, origin, request| {
-                    KvClient::with_origin(channel, origin).delete_range(request).await
-                })
-                .await?;
-            Ok((answer.deleted > 0, perhaps))
-        }
-
-        /// The same by a transaction that compares.
-        pub(crate) async fn delete_if(&self, request: TxnRequest) -> Result<(bool, bool), Failure> {
-            let (answer, perhaps) = self
-                .ask(request, Repeat::Yes, async |channel, origin, request| {
-                    KvClient::with_origin(channel, origin).txn(request).await
-                })
-                .await?;
-            Ok((answer.succeeded, perhaps))
-        }
-
-        pub(crate) async fn lease_grant(
-            &self,
-            request: LeaseGrantRequest,
-        ) -> Result<LeaseGrantResponse, Failure> {
-            // One that nobody knows of ends by itself.
-            self.call(request, Repeat::Yes, async |channel, origin, request| {
-                LeaseClient::with_origin(channel, origin).lease_grant(request).await
-            })
-            .await
-        }
-
-        pub(crate) async fn lease_revoke(
-            &self,
-            request: LeaseRevokeRequest,
-        ) -> Result<LeaseRevokeResponse, Failure> {
-            self.call(request, Repeat::Yes, async |channel, origin, request| {
-                LeaseClient::with_origin(channel, origin).lease_revoke(request).await
-            })
-            .await
-        }
-
-        pub(crate) async fn members(&self) -> Result<MemberListResponse, Failure> {
-            self.call(MemberListRequest::default(), Repeat::Yes, async |channel, origin, request| {
-                ClusterClient::with_origin(channel, origin).member_list(request).await
-            })
-            .await
-        }
-
-        pub(crate) async fn status(&self) -> Result<StatusResponse, Failure> {
-            self.call(StatusRequest {}, Repeat::Yes, async |channel, origin, request| {
-                MaintenanceClient::with_origin(channel, origin).status(request).await
-            })
-            .await
-        }
-
-        pub(crate) async fn alarms(&self) -> Result<AlarmResponse, Failure> {
-            self.call(AlarmRequest::default(), Repeat::Yes, async |channel, origin, request| {
-                MaintenanceClient::with_origin(channel, origin).alarm(request).await
-            })
-            .await
-        }
-
-        pub(crate) async fn lease_time_to_live(
-            &self,
-            request: LeaseTimeToLiveRequest,
-        ) -> Result<LeaseTimeToLiveResponse, Failure> {
-            self.call(request, Repeat::Yes, async |channel, origin, request| {
-                LeaseClient::with_origin(channel, origin).lease_time_to_live(request).await
-            })
-            .await
-        }
-    }
 }

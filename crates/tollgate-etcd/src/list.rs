@@ -1,12 +1,13 @@
 //! Every lock under a prefix, page by page.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use futures_util::stream;
 use tollgate_core::{BoxStream, LockName, LockState, Result};
 
 use crate::backend::EtcdBackend;
 use crate::error::{Failure, Why};
+use crate::floor::Floor;
 use crate::keys::Span;
 use crate::look::Left;
 use crate::wire::{KeyValue, RangeRequest};
@@ -24,6 +25,8 @@ struct Listing {
     /// Locks of which more keys may come, each within the one before: those of longer names come between.
     open: Vec<(LockName, Vec<KeyValue>)>,
     whole: VecDeque<(LockName, Vec<KeyValue>)>,
+    /// Of those that are whole.
+    floors: HashMap<LockName, Floor>,
     left: Left,
 }
 
@@ -35,6 +38,7 @@ impl EtcdBackend {
             start: start.to_owned(),
             open: Vec::new(),
             whole: VecDeque::new(),
+            floors: HashMap::new(),
             left: Left::new(),
         };
         Box::pin(stream::unfold(Some(listing), move |listing| async move {
@@ -42,21 +46,22 @@ impl EtcdBackend {
             loop {
                 if let Some((name, mut claims)) = listing.whole.pop_front() {
                     claims.sort_by_key(|claim| claim.create_revision);
-                    match self.state(&name, claims, &mut listing.left).await {
+                    let floor = listing.floors.remove(&name).unwrap_or_default();
+                    match self.state(&name, claims, &floor, &mut listing.left).await {
                         Ok(None) => continue,
                         Ok(Some(state)) => return Some((Ok(state), Some(listing))),
                         Err(error) => return Some((Err(error.on(&name)), Some(listing))),
                     }
                 }
                 let span = listing.rest.take()?;
-                if let Err(failure) = self.page(&mut listing, span).await {
-                    return Some((Err(failure.into()), None));
+                if let Err(error) = self.page(&mut listing, span).await {
+                    return Some((Err(error), None));
                 }
             }
         }))
     }
 
-    async fn page(&self, listing: &mut Listing, span: Span) -> Result<(), Failure> {
+    async fn page(&self, listing: &mut Listing, span: Span) -> Result<()> {
         let request = RangeRequest {
             key: span.key.clone().into(),
             range_end: span.end.clone().into(),
@@ -87,6 +92,8 @@ impl EtcdBackend {
             }
             _ => listing.close_until(None),
         }
+        let names: Vec<_> = listing.whole.iter().map(|(name, _)| name).collect();
+        listing.floors = self.floors(&names).await?;
         Ok(())
     }
 }
@@ -143,6 +150,7 @@ mod tests {
             start: "a".to_owned(),
             open: Vec::new(),
             whole: VecDeque::new(),
+            floors: HashMap::new(),
             left: Left::new(),
         };
         for key in keys {

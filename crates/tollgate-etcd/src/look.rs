@@ -21,7 +21,8 @@ pub(crate) type Left = HashMap<i64, Option<Duration>>;
 impl EtcdBackend {
     pub(crate) async fn seen(&self, name: &LockName) -> Result<Option<LockState>> {
         let claims = self.claims(name, false).await?;
-        self.state(name, claims, &mut Left::new()).await
+        let floor = if claims.is_empty() { Floor::default() } else { self.floor(name).await? };
+        self.state(name, claims, &floor, &mut Left::new()).await
     }
 
     /// All claims on a lock, the oldest first.
@@ -45,6 +46,7 @@ impl EtcdBackend {
         &self,
         name: &LockName,
         claims: Vec<KeyValue>,
+        floor: &Floor,
         left: &mut Left,
     ) -> Result<Option<LockState>> {
         if claims.is_empty() {
@@ -52,7 +54,6 @@ impl EtcdBackend {
         }
         let span = self.layout.claims_on(name);
         let inside = inside(&span, &claims);
-        let floor = self.floor(name).await?;
         let mut state = LockState { name: name.clone(), holders: Vec::new(), waiters: Vec::new() };
         for (at, claim) in claims.iter().enumerate() {
             let mode = mode(&span, claim);

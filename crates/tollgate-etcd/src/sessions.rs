@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tollgate_core::{Claim, Moment, OwnerId};
 
+use crate::copies::{Copies, Ended};
 use crate::session::{Means, Seat, Session};
 
 /// All sessions and claims of a client.
@@ -38,9 +39,9 @@ struct Entry {
     slot: u32,
     /// How many requests were sent that delete its key.
     deletions: u32,
-    /// Whether its key may still come to be after we looked: its acquire was sent and not answered.
-    unanswered: bool,
-    /// Whether it was withdrawn while it was unanswered: then etcd has a key that says so.
+    /// Whether its key may still come to be after we looked.
+    copies: Copies,
+    /// Whether it was withdrawn while it might: then etcd has keys that say so.
     withdrawn: bool,
 }
 
@@ -59,8 +60,8 @@ pub(crate) enum Leftover {
     Nothing,
     /// Its key may be there, and comes no more if it is not.
     Key(Spot),
-    /// Its key may come to be at any time while this lease lives.
-    Late(Spot),
+    /// Its key may come to be at any time while this lease lives, by so many copies of its acquire.
+    Late(Spot, u32),
 }
 
 /// Where the key of a claim is: the lease it hangs on, and its number there.
@@ -124,7 +125,7 @@ impl Sessions {
                 lease: None,
                 slot,
                 deletions: 0,
-                unanswered: false,
+                copies: Copies::default(),
                 withdrawn: false,
             },
         );
@@ -141,29 +142,37 @@ impl Sessions {
         }
     }
 
-    /// An acquire of the claim is about to be sent.
-    pub(crate) fn asking(&self, owner: OwnerId, lease: i64) {
-        if let Some(entry) = self.known().claims.get_mut(&owner) {
-            (entry.lease, entry.unanswered) = (Some(lease), true);
+    /// An acquire of the claim is about to be sent; answers which copy that is.
+    pub(crate) fn asking(&self, owner: OwnerId, lease: i64) -> u32 {
+        match self.known().claims.get_mut(&owner) {
+            Some(entry) => {
+                entry.lease = Some(lease);
+                entry.copies.send()
+            }
+            None => 1,
         }
     }
 
-    /// Its acquire is over, and `known` says whether we know how it ended. Answers whether it was withdrawn meanwhile, and
-    /// nothing will come that has to be kept out.
-    pub(crate) fn answered(&self, owner: OwnerId, known: bool) -> bool {
-        let mut all = self.known();
-        let Some(entry) = all.claims.get_mut(&owner) else { return false };
-        entry.unanswered &= !known;
-        let withdrawn = entry.withdrawn;
-        let _gone = withdrawn.then(|| all.claims.remove(&owner));
-        withdrawn && known
+    /// Whether another copy may be sent.
+    pub(crate) fn may_ask_again(&self, owner: OwnerId) -> bool {
+        self.known().claims.get(&owner).is_some_and(|entry| !entry.withdrawn && entry.copies.may_send())
     }
 
-    /// etcd has a key that keeps a late acquire out. Answers whether it is not needed any more.
+    /// The copy that was sent is over. Answers whether the claim was withdrawn meanwhile, and this copy need not be kept out.
+    pub(crate) fn answered(&self, owner: OwnerId, ended: Ended) -> bool {
+        let mut known = self.known();
+        let Some(entry) = known.claims.get_mut(&owner) else { return false };
+        entry.copies.end(ended);
+        let withdrawn = entry.withdrawn;
+        let _gone = withdrawn.then(|| known.claims.remove(&owner));
+        withdrawn && ended != Ended::InDoubt
+    }
+
+    /// etcd has keys that keep late copies out. Answers whether the last of them is not needed any more.
     pub(crate) fn withdrawn(&self, owner: OwnerId) -> bool {
         let mut known = self.known();
         match known.claims.get_mut(&owner) {
-            Some(entry) if entry.unanswered => {
+            Some(entry) if entry.copies.may_come() => {
                 entry.withdrawn = true;
                 // It needs the session no longer: with the lease ends what it left, and what may still come.
                 entry.home = Home::Nobody(self.means.clock.now() + ANSWERED_WITHIN);
@@ -189,9 +198,9 @@ impl Sessions {
     pub(crate) fn leftover(&self, owner: OwnerId) -> Leftover {
         match self.known().claims.get(&owner) {
             None | Some(Entry { lease: None, .. }) => Leftover::Nothing,
-            Some(Entry { lease: Some(lease), slot, unanswered, .. }) => {
+            Some(Entry { lease: Some(lease), slot, copies, .. }) => {
                 let spot = Spot { lease: *lease, slot: *slot };
-                if *unanswered { Leftover::Late(spot) } else { Leftover::Key(spot) }
+                if copies.may_come() { Leftover::Late(spot, copies.last()) } else { Leftover::Key(spot) }
             }
         }
     }
@@ -217,9 +226,19 @@ impl Sessions {
     /// sent.
     pub(crate) fn forget_clean(&self, owner: OwnerId) {
         let gone = self.known().claims.remove(&owner);
-        if let Some(Entry { home: Home::Session(seat), unanswered: false, deletions: 0 | 1, .. }) = gone {
+        if let Some(Entry { home: Home::Session(seat), copies, deletions: 0 | 1, .. }) = gone
+            && !copies.may_come()
+        {
             seat.leave_clean();
         }
+    }
+
+    /// Whether the claim is in a session that is over.
+    pub(crate) fn is_over_for(&self, owner: OwnerId) -> bool {
+        matches!(
+            self.known().claims.get(&owner),
+            Some(Entry { home: Home::Session(seat), .. }) if seat.session().is_over()
+        )
     }
 
     /// Whether the claim is known to be there.

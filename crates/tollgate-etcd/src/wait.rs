@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tollgate_core::wait::Outage;
-use tollgate_core::{Claim, Error, ErrorKind, Grant, LockName, Mode, Result};
+use tollgate_core::{Backend, Claim, Error, ErrorKind, Grant, LockName, Mode, Result};
 
 use crate::acquire::{Placed, View, page};
 use crate::backend::EtcdBackend;
@@ -43,6 +43,9 @@ enum Still {
 impl EtcdBackend {
     /// Waits until the lock is ours. Whose place went with its session, or was deleted, queues up again; and so does who finds
     /// nobody to ask meanwhile. What nobody knows is not asked again.
+    ///
+    /// A session that ended by our own clock may live on at etcd, where a new leader gives it its whole ttl once more: the
+    /// key in it would stand before the new one.
     pub(crate) async fn wait(&self, claim: &Claim) -> Result<Grant> {
         if let Some(grant) = self.again(claim).await? {
             return Ok(grant);
@@ -53,13 +56,16 @@ impl EtcdBackend {
                 Err(error) if waited && !claim.standalone => error,
                 answer => return answer,
             };
-            match error.kind() {
-                ErrorKind::Lost if error.is_retryable() => {
-                    self.sessions.forget(claim.owner);
-                    tokio::time::sleep(PAUSE).await;
-                }
-                ErrorKind::Unavailable => tokio::time::sleep(outage.pause(error)?).await,
+            let placeless = match error.kind() {
+                ErrorKind::Lost if error.is_retryable() => true,
+                ErrorKind::Unavailable => self.sessions.is_over_for(claim.owner),
                 _ => return Err(error),
+            };
+            tokio::time::sleep(outage.pause(error).unwrap_or(PAUSE)).await;
+            if placeless {
+                while let Err(error) = self.withdraw(claim).await {
+                    tokio::time::sleep(outage.pause(error)?).await;
+                }
             }
         }
     }

@@ -5,12 +5,13 @@ mod support;
 
 use std::sync::Arc;
 
+use support::late::Late;
 use support::{backend, claim, ctl, locks, secs, soon, until, url};
 use tollgate_core::{Attempt, Backend, Grant, Release};
 use tollgate_etcd::EtcdBackend;
-use tollgate_testkit::engines::{self, Config};
+use tollgate_testkit::engines::{self, Config, Engine};
 use tollgate_testkit::fault::Operation;
-use tollgate_testkit::proxy::{Deed, Proxy, Which};
+use tollgate_testkit::proxy::{Close, Deed, Proxy, Which};
 
 async fn taken(backend: &EtcdBackend, name: &str) -> Grant {
     match backend.try_acquire(&claim(name)).await.unwrap() {
@@ -64,6 +65,79 @@ async fn a_release_that_was_not_answered_and_comes_late_leaves_the_next_one_alon
     let third = taken(&backend, "late").await;
     assert_ne!(spot(&first), spot(&third), "nobody knows when the last copy comes");
     assert_eq!(backend.release(&third).await.unwrap(), Release::Released);
+}
+
+/// A client whose session is there, and the proxy that its requests go through.
+async fn through_proxy(engine: &Engine) -> (Proxy, EtcdBackend) {
+    let proxy = Proxy::start(engine.address(), support::wire::http2());
+    let mine = backend(&format!("etcd://{}/", proxy.address())).await.unwrap();
+    let first = taken(&mine, "first").await;
+    assert_eq!(mine.release(&first).await.unwrap(), Release::Released);
+    (proxy, mine)
+}
+
+const LOSE: Deed = Deed::LoseAndCut(Close::Abruptly);
+
+#[tokio::test]
+async fn a_copy_of_an_acquire_that_comes_after_the_release_takes_nothing() {
+    let engine = engines::private(&Config::etcd()).unwrap();
+    let theirs = backend(&url(&engine)).await.unwrap();
+    for operation in [Operation::Acquire, Operation::TryAcquire] {
+        let ((proxy, mine), late) = (through_proxy(&engine).await, Late::default());
+        proxy.on(late.noting(operation), LOSE);
+        let grant = match operation {
+            Operation::Acquire => {
+                soon("it is asked for again", mine.acquire(&claim("copied"))).await.unwrap()
+            }
+            _ => soon("it is asked for again", taken(&mine, "copied")).await,
+        };
+        assert_eq!(late.count(), 1, "the first copy was lost");
+        assert!(holds(&theirs, &grant).await);
+        // While it is held, after it was released, and while the next one has the same key.
+        assert_eq!(late.arrive(engine.address()).await, ["0"]);
+        assert!(holds(&theirs, &grant).await);
+        assert_eq!(mine.release(&grant).await.unwrap(), Release::Released);
+        assert_eq!(late.arrive(engine.address()).await, ["0"]);
+        assert_eq!(theirs.inspect(&grant.name).await.unwrap(), None, "{operation:?}: a late copy took it");
+        let next = taken(&mine, "copied").await;
+        assert_eq!(spot(&next), spot(&grant), "nothing keeps its key from being used again");
+        assert_eq!(late.arrive(engine.address()).await, ["0"]);
+        assert!(next.token > grant.token && holds(&theirs, &next).await);
+        assert_eq!(mine.release(&next).await.unwrap(), Release::Released);
+        assert_eq!(late.arrive(engine.address()).await, ["0"]);
+        assert_eq!(theirs.inspect(&grant.name).await.unwrap(), None, "{operation:?}: a late copy took it");
+    }
+}
+
+#[tokio::test]
+async fn a_copy_of_an_attempt_that_comes_after_it_was_called_busy_takes_nothing() {
+    let engine = engines::private(&Config::etcd()).unwrap();
+    let theirs = backend(&url(&engine)).await.unwrap();
+    let ((proxy, mine), late) = (through_proxy(&engine).await, Late::default());
+    let grant = taken(&theirs, "busy").await;
+    proxy.on(late.noting(Operation::TryAcquire), LOSE);
+    let busy = soon("it is asked for again", mine.try_acquire(&claim("busy"))).await.unwrap();
+    assert!(matches!(busy, Attempt::Busy(_)), "{busy:?}");
+    assert_eq!(theirs.release(&grant).await.unwrap(), Release::Released);
+    assert_eq!(late.arrive(engine.address()).await, ["0"]);
+    assert_eq!(theirs.inspect(&grant.name).await.unwrap(), None, "a late copy took it");
+}
+
+#[tokio::test]
+async fn no_copy_of_an_acquire_that_was_given_up_comes_later() {
+    let engine = engines::private(&Config::etcd()).unwrap();
+    let theirs = backend(&url(&engine)).await.unwrap();
+    let ((proxy, mine), late, wanted) = (through_proxy(&engine).await, Late::default(), claim("given-up"));
+    // Two are lost with their connections, and the third gets no answer.
+    let deeds = [LOSE, LOSE, Deed::Lose];
+    let [.., third] = deeds.map(|deed| proxy.on(late.noting(Operation::Acquire), deed));
+    tokio::select! {
+        () = soon("the third copy is lost", third.caught()) => {}
+        acquired = mine.acquire(&wanted) => panic!("nobody answered, and it is {acquired:?}"),
+    }
+    soon("the withdrawal is answered", async { while mine.withdraw(&wanted).await.is_err() {} }).await;
+    assert_eq!(late.arrive(engine.address()).await, ["0", "0", "0"]);
+    assert_eq!(theirs.inspect(&wanted.name).await.unwrap(), None, "a late copy took it");
 }
 
 #[tokio::test]

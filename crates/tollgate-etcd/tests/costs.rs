@@ -5,9 +5,12 @@ mod support;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 
+use futures_util::future::try_join_all;
+use futures_util::{StreamExt, TryStreamExt};
 use support::{locks, secs, until, url};
-use tollgate_core::Locks;
+use tollgate_core::{LockName, Locks, Token};
 use tollgate_testkit::engines::{self, Config};
 use tollgate_testkit::proxy::Proxy;
 use tollgate_testkit::scale::scale;
@@ -73,6 +76,38 @@ async fn a_hand_over_takes_as_many_requests_however_many_wait() {
     let many = frames_per_hand_over(&proxy, &locks, scale(300, 1000)).await;
     println!("frames for each hand-over: {few:.1} with few waiters, {many:.1} with many");
     assert!(many <= few * 1.5 && many < 12.0, "{few:.1} frames became {many:.1}");
+}
+
+#[tokio::test]
+async fn a_list_takes_a_few_requests_for_a_page_and_no_more_where_tokens_were_raised() {
+    let engine = engines::private(&Config::etcd()).unwrap();
+    let proxy = Proxy::start(engine.address(), support::wire::http2());
+    let backend = Arc::new(support::backend(&url(&engine)).await.unwrap());
+    let mine = Locks::new(backend.clone()).unwrap();
+    let name = |n: usize| format!("listed/{n:04}");
+    let listed = support::locks(&format!("etcd://{}/", proxy.address())).await.unwrap();
+    for raised in [&[][..], &[0, 377, 599]] {
+        for n in raised {
+            let floor = Token::new((1 << 40) + *n as u64).unwrap();
+            backend.raise_floor(&LockName::new(name(*n)).unwrap(), floor).await.unwrap();
+        }
+        let request = |n| mine.lock(name(n)).ttl(secs(60)).acquire();
+        let guards: Vec<_> = try_join_all((0..600).map(request)).await.unwrap();
+        listed.list("").count().await;
+        proxy.take_counts();
+        let seen: Vec<_> = listed.list("listed/").try_collect().await.unwrap();
+        let requests = proxy.take_counts().requests;
+        println!("a list of {} locks, {} of them raised: {requests} frames", seen.len(), raised.len());
+        assert!(requests < 60, "{requests} frames for {} locks", seen.len());
+        let mut tokens: Vec<_> =
+            seen.iter().map(|state| (state.name.to_string(), state.holders[0].token)).collect();
+        tokens.sort();
+        let held: Vec<_> =
+            guards.iter().enumerate().map(|(n, guard)| (name(n), Some(guard.token()))).collect();
+        assert_eq!(tokens, held);
+        assert_eq!(raised.len(), held.iter().filter(|(_, token)| token.unwrap().get() > 1 << 40).count());
+        try_join_all(guards.into_iter().map(|guard| guard.release())).await.unwrap();
+    }
 }
 
 #[tokio::test]

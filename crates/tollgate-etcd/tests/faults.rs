@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use support::{backend, claim, ctl, leader, locks, secs, soon, until, url};
+use support::{backend, claim, ctl, etcdctl, leader, locks, secs, soon, until, url};
 use tollgate_core::{Attempt, Backend, ErrorKind, GuardState, Locks, LossCause, Release};
 use tollgate_testkit::engines::{self, Config, Data, Engine};
 use tollgate_testkit::fault::Operation;
@@ -243,6 +243,49 @@ async fn a_waiter_outlasts_an_etcd_that_is_away_for_longer_than_its_session() {
     drop(soon("it is in", waiting).await.unwrap().unwrap());
 }
 
+/// How an etcd is away for longer than a session lives.
+#[derive(Debug, Clone, Copy)]
+enum Away {
+    /// It ends leases as soon as it goes on.
+    Stopped,
+    /// It gives every lease its whole ttl once more.
+    Killed,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_that_queues_up_again_does_not_wait_for_its_own_old_place() {
+    const TTL: u64 = 8;
+    for away in [Away::Stopped, Away::Killed] {
+        let engine = engines::private(&Config::etcd()).unwrap();
+        let locks = locks(&url(&engine)).await.unwrap();
+        ctl(engine.address(), &["put", "/locks/a/somebody", ""]);
+        let waiting = tokio::spawn(locks.lock("a").ttl(secs(TTL)).acquire());
+        let claims = async || {
+            let keys = ctl(engine.address(), &["get", "--prefix", "--keys-only", "/locks/a/"]);
+            keys.lines().filter(|key| key.ends_with("~x")).map(str::to_owned).collect::<Vec<_>>()
+        };
+        until("it waits", async || claims().await.len() == 1).await;
+        let old = claims().await;
+        match away {
+            Away::Stopped => engine.pause(),
+            Away::Killed => engine.kill(),
+        }
+        tokio::time::sleep(secs(TTL + 1)).await;
+        let back = Instant::now();
+        match away {
+            Away::Stopped => engine.resume(),
+            Away::Killed => engine.restart(Data::Kept).unwrap(),
+        }
+        ctl(engine.address(), &["del", "/locks/a/somebody"]);
+        let guard = soon("it is in", waiting).await.unwrap().unwrap();
+        println!("{away:?}: it was in {:?} after etcd was back", back.elapsed());
+        assert!(back.elapsed() < secs(TTL / 2), "{away:?}: it waited for {:?}", back.elapsed());
+        let now = claims().await;
+        assert!(now.len() == 1 && now != old, "{away:?}: {now:?} is left, and it was {old:?}");
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_without_a_leader_that_is_the_only_one_we_know_is_waited_for() {
     let engine = three();
@@ -262,6 +305,37 @@ async fn a_member_without_a_leader_that_is_the_only_one_we_know_is_waited_for() 
     }
     until("it has a leader", async || locks.inspect("a").await.is_ok()).await;
     assert_eq!(guard.release().await.unwrap(), Release::Released);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_that_elect_a_leader_are_waited_for_by_those_who_connect() {
+    let engine = three();
+    for other in &engine.nodes()[1..] {
+        other.kill();
+    }
+    let leads_nobody = || {
+        let known = engine.nodes()[0].address();
+        let asked = etcdctl(known).args(["endpoint", "status", "-w", "json"]).output().unwrap();
+        // A leader that is none is left out.
+        !String::from_utf8_lossy(&asked.stdout).contains("\"leader\"")
+    };
+    until("it has no leader", async || leads_nobody()).await;
+    let connecting = tokio::spawn({
+        let url = url(&engine);
+        async move { locks(&url).await }
+    });
+    // It was refused by two, and by one without a leader.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!connecting.is_finished(), "{:?}", connecting.await.unwrap().err());
+    engine.nodes()[1].restart(Data::Kept).unwrap();
+    let locks = soon("it is connected", connecting).await.unwrap().expect("there is a leader");
+    locks.lock("a").ttl(secs(5)).acquire().await.unwrap().release().await.unwrap();
+    // If none comes, that is said.
+    engine.nodes()[1].kill();
+    until("it has no leader", async || leads_nobody()).await;
+    let refused = soon("it is refused", backend(&url(&engine))).await.err().expect("there is no leader");
+    assert_eq!(refused.kind(), ErrorKind::Unavailable);
+    assert!(refused.to_string().contains("no leader"), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

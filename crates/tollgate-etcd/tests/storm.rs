@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use support::{leader, locks, secs, until, url};
-use tollgate_core::{ErrorKind, Locks, Release};
+use tollgate_core::{Guard, Locks, Release};
 use tollgate_testkit::engines::{self, Config, Data, Engine};
 use tollgate_testkit::fault::Operation;
 use tollgate_testkit::proxy::{Close, Deed, Proxy, Which};
@@ -137,22 +137,28 @@ async fn replies_that_are_lost_leave_nothing_behind() {
         proxy.on(Which::matching(move |frame| support::wire::asks_for(operation, frame)), deed)
     };
     let is_idle = async |name: &str| direct.inspect(name).await.unwrap().is_none();
+    let is_held_by = async |name: &str, guard: &Guard| {
+        let seen = direct.inspect(name).await.unwrap().expect("it is held");
+        assert_eq!((seen.holders.len(), seen.waiters.len()), (1, 0));
+        assert_eq!(seen.holders[0].token, Some(guard.token()));
+    };
     let rounds = scale(3, 1000);
     for round in 0..rounds {
         for deed in [Deed::CutInsteadOfReply(Close::Abruptly), Deed::LoseAndCut(Close::Abruptly)] {
             let name = format!("lost/{}", round % 10);
             let request = || mine.lock(&name).ttl(secs(300));
             let lost = on(Operation::Acquire, deed);
-            assert_eq!(request().acquire().await.unwrap_err().kind(), ErrorKind::Indeterminate);
+            let guard = request().acquire().await.expect("it is asked for again");
             lost.over().await;
-            until("the acquire left nothing", async || is_idle(&name).await).await;
+            is_held_by(&name, &guard).await;
+            assert_eq!(guard.release().await.unwrap(), Release::Released);
+            assert!(is_idle(&name).await, "the acquire left something");
 
             let lost = on(Operation::TryAcquire, deed);
-            assert_eq!(request().try_acquire().await.unwrap_err().kind(), ErrorKind::Indeterminate);
+            let guard = request().try_acquire().await.expect("it is asked for again").expect("it is free");
             lost.over().await;
-            until("the attempt left nothing", async || is_idle(&name).await).await;
+            is_held_by(&name, &guard).await;
 
-            let guard = request().acquire().await.unwrap();
             let lost = on(Operation::Release, deed);
             assert_eq!(guard.release().await.unwrap(), Release::Released);
             lost.over().await;

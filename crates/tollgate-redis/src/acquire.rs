@@ -60,6 +60,10 @@ impl RedisBackend {
         let rest = self.rest(claim, sent)?;
         let mut asking = Asking { backend: self, owner: claim.owner, over: None };
         let answer = self.ask_over(&mut asking, claim, &key, &rest, sent, how).await;
+        if let (Ok(Acquired::Granted { .. } | Acquired::Queued { .. }), Some(link)) = (&answer, &asking.over)
+        {
+            link.has_written();
+        }
         if !matches!(&answer, Err(error) if error.kind() == ErrorKind::Indeterminate) {
             asking.over = None;
         }

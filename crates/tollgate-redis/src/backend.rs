@@ -7,17 +7,17 @@ use std::time::Duration;
 use futures_util::stream;
 use redis::{FromRedisValue, Value};
 use tollgate_core::{
-    Age, Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Deadline, Details, Error,
-    ErrorKind, Event, Extension, Grant, LockName, LockState, LossCause, Moment, OwnerId, Release, Result,
-    Revocation, Token, events,
+    Age, Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Deadline, Details, ErrorKind,
+    Event, Extension, Grant, LockName, LockState, LossCause, Moment, OwnerId, Release, Result, Revocation,
+    Token, events,
 };
 
 use crate::acquire::Ask;
 use crate::capabilities::capabilities;
 use crate::config::RedisConfig;
-use crate::error::{is_of_another_type, unexpected};
+use crate::error::{check_floor, is_of_another_type, unexpected};
 use crate::inbox::Inbox;
-use crate::keys::key_of;
+use crate::keys::{check_prefix, key_of};
 use crate::link::Link;
 use crate::links::Subscription;
 use crate::recent::Recent;
@@ -29,11 +29,12 @@ use crate::site::Site;
 /// From how many acquires that were given up on the oldest are forgotten.
 const LEFT_BEHIND: usize = 1 << 16;
 /// How often locks are looked at for events.
-const EVENTS_EVERY: Duration = Duration::from_millis(250);
+pub(crate) const EVENTS_EVERY: Duration = Duration::from_millis(250);
 /// How long a withdrawal waits behind its acquire. Its connection may be driven by a runtime that nobody drives any more.
 const BEHIND: Duration = Duration::from_secs(2);
 /// For how long a name counts as wanted by others.
 pub(crate) const CONTENDED: Duration = Duration::from_secs(2);
+/// How often a counter that is in use is told anew how long to live.
 pub(crate) const EXPIRY_EVERY: Duration = Duration::from_secs(3600);
 
 /// Locks on one Redis.
@@ -55,11 +56,7 @@ pub struct RedisBackend {
 impl RedisBackend {
     /// Connects, so that what is wrong is told at once.
     pub async fn connect(config: RedisConfig, clock: Arc<dyn Clock>) -> Result<Self> {
-        if config.prefix.contains(['{', '}']) {
-            return Err(Error::invalid(
-                "a prefix with braces would tear a lock's keys apart; leave them out",
-            ));
-        }
+        check_prefix(&config.prefix)?;
         // Long enough that nobody else has the same.
         let channel: Arc<str> = format!("tg:{}", &OwnerId::random().to_hex()[..16]).into();
         let inbox = Arc::new(Inbox::default());
@@ -74,6 +71,7 @@ impl RedisBackend {
 
     /// Makes every later token of `name` larger than `floor`, as a move from another engine needs it.
     pub async fn raise_floor(&self, name: &LockName, floor: Token) -> Result<()> {
+        check_floor(floor)?;
         let key = key_of(&self.prefix, name);
         self.run(&key, &Request::new(&script::FLOOR, &key).arg(floor.get())).await.map(drop)
     }
@@ -151,6 +149,7 @@ fn yes(answer: &Value) -> Result<bool> {
     }
 }
 
+/// In whole milliseconds, as Redis counts.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,9 +1,10 @@
 //! What can go wrong with Redis, in the words of the contract.
 
 use redis::{ErrorKind as Kind, RedisError};
-use tollgate_core::{Error, ErrorKind};
+use tollgate_core::{Error, ErrorKind, Result, Token};
 
 use crate::link::Link;
+use crate::refusal::Refusal;
 
 /// An error of a request that may have been executed if its reply was lost.
 pub(crate) fn of_request(error: RedisError, link: &Link) -> Error {
@@ -13,16 +14,21 @@ pub(crate) fn of_request(error: RedisError, link: &Link) -> Error {
         let message = "the connection to Redis was lost before its answer; it may have acted all the same";
         return Error::new(ErrorKind::Indeterminate, message).caused_by(error);
     }
-    // A primary that is none any more: the next request looks for the one there is.
-    let code = code_of(&error);
-    if matches!(code, Some("READONLY" | "MASTERDOWN" | "LOADING" | "CLUSTERDOWN")) {
+    if Refusal::of(&error).is_some_and(|refusal| refusal.leave) {
         link.close();
     }
-    if code == Some("READONLY") && link.is_replaceable() {
-        let message = "this server is the primary no more; a fail-over is under way, try again";
-        return Error::new(ErrorKind::Unavailable, message).caused_by(error);
+    let error = of_answer(error);
+    if link.was_primary() { of_former_primary(error) } else { error }
+}
+
+/// The same of a server that was a primary when we last wrote to it: what a replica says is no mistake in the URL then.
+pub(crate) fn of_former_primary(error: Error) -> Error {
+    if !said(&error).and_then(Refusal::of).is_some_and(|refusal| refusal.of_replica) {
+        return error;
     }
-    of_answer(error)
+    let message = "this server is the primary no more; a fail-over may be under way: try again, or, if it lasts, connect to \
+                   the primary, or through Sentinel";
+    Error::new(ErrorKind::Unavailable, message).caused_by(error)
 }
 
 /// An error of a connection that could not be opened.
@@ -45,12 +51,36 @@ pub(crate) fn of_answer(error: RedisError) -> Error {
         Some([(_, first), ..]) => first.clone().into(),
         _ => error,
     };
+    if let Some(counter) = spent(&error) {
+        let message = format!(
+            "the counter {counter:?} stands at {}, and no token is larger: nobody can get this lock. Delete that key, and what \
+             remembers tokens of this lock: they go on from the server's clock then",
+            Token::MAX
+        );
+        return Error::new(ErrorKind::Config, message).caused_by(error);
+    }
     let (kind, message) = of_words(&error).unwrap_or_else(|| of_code(&error));
     Error::new(kind, message).caused_by(error)
 }
 
-/// What Redis has a code for.
+/// The counter that a script could draw no token from.
+fn spent(error: &RedisError) -> Option<&str> {
+    error.detail().filter(|_| error.code() == Some("NOTOKENS"))
+}
+
+/// Refuses a floor that no token can be above.
+pub(crate) fn check_floor(floor: Token) -> Result<()> {
+    match floor.next() {
+        Some(_) => Ok(()),
+        None => Err(Error::invalid(format!("no token can be larger than {floor}; use a lower floor"))),
+    }
+}
+
+/// What Redis has a code for: the state it is in, or what is wrong with the request.
 fn of_code(error: &RedisError) -> (ErrorKind, &'static str) {
+    if let Some(refusal) = Refusal::of(error) {
+        return (refusal.kind, refusal.message);
+    }
     match code_of(error).unwrap_or_default() {
         _ if is_of_login(error) => (
             ErrorKind::Denied,
@@ -61,20 +91,6 @@ fn of_code(error: &RedisError) -> (ErrorKind, &'static str) {
             "this user may not do all that locks need; ACL SETUSER NAME ~lock:* ~{lock:* &tg:* +@read +@write +@scripting \
              +@pubsub +@connection +time +client|kill allows it",
         ),
-        "READONLY" => {
-            (ErrorKind::Config, "this Redis is a replica; connect to the primary, or through Sentinel")
-        }
-        "OOM" => (ErrorKind::Unavailable, "Redis is out of memory; raise maxmemory, or remove something"),
-        "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" => {
-            (ErrorKind::Unavailable, "Redis is not ready yet; try again")
-        }
-        "BUSY" => {
-            (ErrorKind::Unavailable, "Redis is busy with somebody's script; try again, or end that script")
-        }
-        "MISCONF" => (
-            ErrorKind::Unavailable,
-            "Redis cannot save to its disk and refuses writes; make room there, or repair it",
-        ),
         "WRONGTYPE" => (
             ErrorKind::Config,
             "a key of this lock holds something else; choose another prefix with ?prefix=",
@@ -83,10 +99,6 @@ fn of_code(error: &RedisError) -> (ErrorKind, &'static str) {
             ErrorKind::Config,
             "this Redis is one of a cluster, and the lock is on another; write redis-cluster:// instead of redis:// (a \
              node of Redlock must be in no cluster)",
-        ),
-        "NOREPLICAS" => (
-            ErrorKind::Unavailable,
-            "this Redis has fewer replicas than its min-replicas-to-write, and refuses writes; start them, or lower it",
         ),
         _ => (ErrorKind::Unexpected, "Redis answered with an error"),
     }
@@ -139,24 +151,12 @@ pub(crate) fn code_of(error: &RedisError) -> Option<&str> {
     let words = error.detail().unwrap_or_default();
     let inner = || {
         let (_, inner) = words.split_once("@user_script:")?;
-        let is_code = |word: &&str| CODES.contains(word);
+        let is_code =
+            |word: &&str| matches!(*word, "NOPERM" | "WRONGTYPE") || Refusal::called(word).is_some();
         inner.split_whitespace().map(|word| word.trim_start_matches('-')).find(is_code)
     };
     if code == "ERR" { inner().or(Some(code)) } else { Some(code) }
 }
-
-/// What commands of ours can fail with inside a script.
-const CODES: &[&str] = &[
-    "READONLY",
-    "OOM",
-    "MISCONF",
-    "NOREPLICAS",
-    "MASTERDOWN",
-    "CLUSTERDOWN",
-    "LOADING",
-    "NOPERM",
-    "WRONGTYPE",
-];
 
 /// Whether Redis said that one of the keys is of another type.
 pub(crate) fn is_of_another_type(error: &Error) -> bool {

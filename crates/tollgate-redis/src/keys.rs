@@ -1,6 +1,14 @@
 //! The keys of a lock: names are mapped injectively, and all keys of one lock fall into one cluster slot.
 
-use tollgate_core::LockName;
+use tollgate_core::{Error, LockName, Result};
+
+/// Refuses a prefix with which a lock's keys would not be in one slot.
+pub(crate) fn check_prefix(prefix: &str) -> Result<()> {
+    if prefix.contains(['{', '}']) {
+        return Err(Error::invalid("a prefix with braces would tear a lock's keys apart; leave them out"));
+    }
+    Ok(())
+}
 
 /// The key of a lock itself; scripts name the others after it.
 pub(crate) fn key_of(prefix: &str, name: &LockName) -> String {
@@ -23,8 +31,9 @@ pub(crate) fn fence_of(key: &str) -> String {
     fence
 }
 
-/// Braces would choose a slot of their own, and the percent sign is what they are written with.
-fn encode(name: &str) -> String {
+/// A name, or how names begin, as it stands in keys: braces would choose a slot of their own, and the percent sign is what
+/// they are written with.
+pub(crate) fn encode(name: &str) -> String {
     name.replace('%', "%25").replace('{', "%7B").replace('}', "%7D")
 }
 
@@ -49,11 +58,6 @@ pub(crate) fn starting_with(text: &str) -> String {
     }
     pattern.push('*');
     pattern
-}
-
-/// As [`encode`], for a prefix of names.
-pub(crate) fn encode_prefix(prefix: &str) -> String {
-    encode(prefix)
 }
 
 #[cfg(test)]

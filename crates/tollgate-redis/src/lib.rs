@@ -36,6 +36,7 @@ mod links;
 mod pulse;
 mod recent;
 mod redlock;
+mod refusal;
 mod reply;
 mod scan;
 mod script;

@@ -1,6 +1,7 @@
 //! One open connection.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -40,8 +41,8 @@ pub(crate) struct Identity {
     pub(crate) run_id: Option<String>,
     /// What its clock says.
     pub(crate) clock: ServerClock,
-    /// Another may take its place: there are sentinels, or a cluster.
-    pub(crate) replaceable: bool,
+    /// Whether it was a primary when it was last heard of: sentinels or a cluster say so, or it wrote for us.
+    pub(crate) was_primary: Arc<AtomicBool>,
 }
 
 impl Link {
@@ -95,9 +96,16 @@ impl Link {
         &self.0.identity.clock
     }
 
-    /// Whether another may take the server's place.
-    pub(crate) fn is_replaceable(&self) -> bool {
-        self.0.identity.replaceable
+    /// Whether the server was a primary when it was last heard of.
+    pub(crate) fn was_primary(&self) -> bool {
+        self.0.identity.was_primary.load(Ordering::Relaxed)
+    }
+
+    /// The server has written for us, so it is a primary.
+    pub(crate) fn has_written(&self) {
+        if !self.was_primary() {
+            self.0.identity.was_primary.store(true, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn server(&self) -> &Arc<str> {

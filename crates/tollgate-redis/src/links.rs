@@ -4,6 +4,7 @@
 //! another thread; renewals and everything in the background use the keeper's, which no caller can block.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use tokio::runtime::{Handle, Id};
 use tollgate_core::{Clock, Error, ErrorKind, Result};
 
 use crate::endpoint::{Endpoint, Target};
-use crate::error::{of_connect, of_request, too_old};
+use crate::error::{of_connect, of_former_primary, of_request, too_old};
 use crate::inbox::Inbox;
 use crate::link::{Identity, Link};
 use crate::server_clock::ServerClock;
@@ -23,7 +24,7 @@ use crate::wire::{End, SHORT, Wire};
 pub(crate) const TO_CONNECT: Duration = Duration::from_secs(5);
 /// Requests that may wait to be written: as many tasks may ask at once without waiting for each other.
 const BUFFERED: usize = 4096;
-/// The oldest Redis that has what scripts use (`SET` with `GET` and `PXAT`).
+/// The oldest Redis that has what scripts use (`ZADD` with `GT`).
 pub(crate) const OLDEST: (u32, u32) = (6, 2);
 
 /// The connections of one client to one server.
@@ -32,6 +33,8 @@ pub(crate) struct Links {
     subscription: Option<Subscription>,
     clock: Arc<dyn Clock>,
     by_runtime: Mutex<HashMap<Id, Seat>>,
+    /// Whether a primary is there, for all we know. Connections come and go, and this stays.
+    was_primary: Arc<AtomicBool>,
 }
 
 /// What every connection listens to.
@@ -53,7 +56,8 @@ struct Seat {
 
 impl Links {
     pub(crate) fn new(target: Target, subscription: Option<Subscription>, clock: Arc<dyn Clock>) -> Self {
-        Self { target, subscription, clock, by_runtime: Mutex::default() }
+        let was_primary = Arc::new(AtomicBool::new(!matches!(target, Target::Fixed(_))));
+        Self { target, subscription, clock, by_runtime: Mutex::default(), was_primary }
     }
 
     /// This runtime's connection.
@@ -80,6 +84,10 @@ impl Links {
         }
         let opened = tokio::time::timeout(TO_CONNECT, self.open()).await.unwrap_or_else(|_| {
             Err(Error::new(ErrorKind::Unavailable, format!("Redis did not answer within {TO_CONNECT:?}")))
+        });
+        let opened = opened.map_err(|error| match self.was_primary.load(Ordering::Relaxed) {
+            true => of_former_primary(error),
+            false => error,
         });
         let mut seats = self.seats();
         let opened = opened.inspect_err(|error| {
@@ -127,8 +135,8 @@ impl Links {
             let _: u64 = probe.query_async(&mut connection).await.map_err(of_connect)?;
         }
         let server = Arc::from(endpoint.address());
-        let replaceable = !matches!(self.target, Target::Fixed(_));
-        Ok(Link::new(wire, Identity { server, id, run_id, clock, replaceable }))
+        let was_primary = self.was_primary.clone();
+        Ok(Link::new(wire, Identity { server, id, run_id, clock, was_primary }))
     }
 
     /// Sends a plain command over this runtime's connection.

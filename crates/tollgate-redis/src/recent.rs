@@ -36,6 +36,14 @@ impl Recent {
         place.store(tag << 32 | u64::from(ticks(now)), Ordering::Relaxed);
     }
 
+    /// What was noted of `name` is no longer so.
+    pub(crate) fn forget(&self, name: &str) {
+        let (place, tag) = self.place(name);
+        if place.load(Ordering::Relaxed) >> 32 == tag {
+            place.store(0, Ordering::Relaxed);
+        }
+    }
+
     fn place(&self, name: &str) -> (&AtomicU64, u64) {
         let hash = self.hasher.hash_one(name);
         // Never zero, so that an empty place is nobody's.
@@ -62,5 +70,10 @@ mod tests {
         recent.note("a", at(10));
         assert!(recent.has("a", at(11)) && !recent.has("b", at(11)));
         assert!(!recent.has("a", at(13)));
+        recent.note("a", at(20));
+        recent.forget("b");
+        assert!(recent.has("a", at(21)));
+        recent.forget("a");
+        assert!(!recent.has("a", at(21)));
     }
 }

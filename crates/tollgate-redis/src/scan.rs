@@ -7,7 +7,7 @@ use tollgate_core::{Error, ErrorKind, LockName, Result};
 
 use crate::backend::RedisBackend;
 use crate::error::unexpected;
-use crate::keys::{encode_prefix, name_of, starting_with};
+use crate::keys::{encode, name_of, starting_with};
 
 /// What is to be said of a key that is of another type than locks are.
 pub(crate) fn no_lock(key: &str, what: &str) -> String {
@@ -28,7 +28,7 @@ pub(crate) struct Scan {
 
 impl Scan {
     pub(crate) fn new(keys: &str, names: &str) -> Self {
-        let start = starting_with(&format!("{keys}{}", encode_prefix(names)));
+        let start = starting_with(&format!("{keys}{}", encode(names)));
         let patterns = VecDeque::from([start.clone(), format!("{{{start}}}:queue")]);
         Self {
             patterns,

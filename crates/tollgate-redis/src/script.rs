@@ -114,3 +114,26 @@ pub fn hash_of(name: &str) -> Option<&'static str> {
     };
     Some(&script.hash)
 }
+
+#[cfg(test)]
+mod tests {
+    use tollgate_core::Token;
+
+    use super::*;
+    use crate::acquire::REMEMBERED;
+    use crate::redlock::REDLOCK_SCRIPTS;
+
+    #[test]
+    fn scripts_and_clients_mean_the_same_numbers() {
+        let common = ACQUIRE.text;
+        assert!(common.contains(&format!("local REMEMBERED = {REMEMBERED}\n")));
+        assert!(common.contains(&format!("local LARGEST = {}\n", Token::MAX)));
+        for lua in REDLOCK_SCRIPTS {
+            let seconds = lua.code.split("'EXPIRE', KEYS").skip(1);
+            for said in seconds {
+                assert!(said[3..].starts_with(&format!(", '{REMEMBERED}')")), "{said}");
+            }
+        }
+        assert!(REDLOCK_SCRIPTS.iter().any(|lua| lua.code.contains(&format!("last >= {} then", Token::MAX))));
+    }
+}

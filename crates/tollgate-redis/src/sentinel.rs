@@ -6,6 +6,7 @@ use redis::{AsyncConnectionConfig, Cmd};
 use tollgate_core::url::Host;
 use tollgate_core::{Error, ErrorKind, Result};
 
+use crate::config::Login;
 use crate::endpoint::{Endpoint, Speech};
 use crate::error::{lacks_command, of_connect};
 use crate::wire::{SHORT, Wire};
@@ -22,6 +23,13 @@ pub(crate) struct Sentinel {
 }
 
 impl Sentinel {
+    /// Those at `sentinels`, to whom we are `login`, and whose primary is spoken to by `speech`.
+    pub(crate) fn new(sentinels: &[Host], login: &Login, service: &str, speech: Speech) -> Self {
+        let to_sentinels = Speech { login: login.info(), ..speech.clone() };
+        let (sentinels, service) = (sentinels.to_vec(), service.to_owned());
+        Self { sentinels, to_sentinels, service, to_primary: speech }
+    }
+
     /// Asks one sentinel after the other. A server that says of itself that it is no primary is none, whatever they
     /// say: a fail-over may be under way.
     pub(crate) async fn primary(&self) -> Result<Endpoint> {

@@ -32,14 +32,7 @@ impl Site {
         let target = match &config.servers {
             Servers::One(host) => Target::Fixed(Endpoint::new(host.clone(), speech)),
             Servers::Sentinel { sentinels, service, login } => {
-                let mut to_sentinels = speech.clone();
-                to_sentinels.login = login.info();
-                Target::Primary(Sentinel {
-                    sentinels: sentinels.clone(),
-                    to_sentinels,
-                    service: service.clone(),
-                    to_primary: speech,
-                })
+                Target::Primary(Sentinel::new(sentinels, login, service, speech))
             }
             Servers::Cluster(hosts) => {
                 return Ok(Self::Spread(Cluster::new(hosts.clone(), speech, subscription, clock)));

@@ -3,11 +3,13 @@
 
 mod redlock_support;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redlock_support::{MAX_TTL, Nodes, clock, eventually};
 use tollgate_core::{Attempt, Backend, Claim, ErrorKind, LockName, Mode, Release, Revocation, Token};
 use tollgate_redis::{RedlockBackend, RedlockConfig, redlock_hash_of, redlock_init};
+use tollgate_testkit::clock::JumpingClock;
 use tollgate_testkit::engines::Config;
 
 fn name(name: &str) -> LockName {
@@ -225,6 +227,24 @@ async fn a_floor_raises_all_later_tokens() {
 }
 
 #[tokio::test]
+async fn the_token_that_is_seen_is_the_majoritys_though_it_answers_last() {
+    let nodes = Nodes::three().await;
+    let other = nodes.backend().await.unwrap();
+    assert!(other.inspect(&name("b")).await.unwrap().is_none(), "it is connected to all");
+    // Two stood at one token when it was granted, and one drew another a little later.
+    for (node, token) in [(0, 7), (1, 7), (2, 9)] {
+        let value = format!("{} {token} 5 {{}}", "a".repeat(32));
+        let _: String = nodes.raw(node, &["SET", "lock:a", &value, "PX", "60000"]).await;
+    }
+    nodes.node(0).pause();
+    let looking = tokio::spawn(async move { other.inspect(&name("a")).await });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    nodes.node(0).resume();
+    let state = looking.await.unwrap().unwrap().expect("it is held");
+    assert_eq!(state.holders[0].token, Some(Token::new(7).unwrap()));
+}
+
+#[tokio::test]
 async fn an_operator_breaks_a_lock_on_all_nodes() {
     let nodes = Nodes::three().await;
     let (locks, operator) = (nodes.locks().await, nodes.backend().await.unwrap());
@@ -248,6 +268,77 @@ async fn counters_are_remembered_for_days_and_locks_for_their_ttl() {
         let counter: f64 = nodes.raw(node, &["ZSCORE", "{lock:a}:fence", "f"]).await;
         assert_eq!(counter, guard.token().get() as f64);
     }
+}
+
+#[tokio::test]
+async fn counters_in_use_are_remembered_anew_and_one_that_was_lost_ends_some_day_too() {
+    let nodes = Nodes::three().await;
+    let jumping = JumpingClock::new();
+    let backend =
+        Arc::new(RedlockBackend::connect(nodes.config.clone(), Arc::new(jumping.clone())).await.unwrap());
+    let pass = async || {
+        let Attempt::Granted(grant) = backend.try_acquire(&claim("a")).await.unwrap() else {
+            panic!("a free lock was busy")
+        };
+        assert_eq!(backend.release(&grant).await.unwrap(), Release::Released);
+        // Those who were not waited for have done it, too.
+        for node in 0..3 {
+            eventually("nobody has it", async || nodes.value(node, "a").await.is_none()).await;
+        }
+    };
+    let left = async |node| nodes.raw::<i64>(node, &["TTL", "{lock:a}:fence"]).await;
+    pass().await;
+    // Used more often than once an hour.
+    for _ in 0..2 {
+        for node in 0..3 {
+            let _: u64 = nodes.raw(node, &["EXPIRE", "{lock:a}:fence", "5000"]).await;
+        }
+        jumping.jump(Duration::from_secs(40 * 60));
+        pass().await;
+    }
+    for node in 0..3 {
+        assert!(left(node).await > 7 * 24 * 3600, "node {node} would forget it in {} s", left(node).await);
+    }
+    for _ in 0..3 {
+        let _: u64 = nodes.raw(1, &["DEL", "{lock:a}:fence"]).await;
+        pass().await;
+        assert_ne!(left(1).await, -1, "it would stay for ever");
+    }
+    // Sooner or later the node is among the first to answer, and then it is given another.
+    eventually("it has a counter again", async || {
+        pass().await;
+        left(1).await > 7 * 24 * 3600
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_counter_at_its_end_is_named() {
+    let nodes = Nodes::three().await;
+    let backend = nodes.backend().await.unwrap();
+    let refused = backend.raise_floor(&name("a"), Token::MAX).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidArgument, "{refused}");
+    for node in 0..3 {
+        let _: u64 = nodes.raw(node, &["ZADD", "{lock:a}:fence", &Token::MAX.to_string(), "f"]).await;
+    }
+    let error = backend.try_acquire(&claim("a")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+    assert!(error.to_string().contains("{lock:a}:fence"), "{error}");
+    for node in 0..3 {
+        eventually("nobody has it", async || nodes.value(node, "a").await.is_none()).await;
+    }
+}
+
+#[tokio::test]
+async fn locks_on_nodes_without_memory_are_renewed() {
+    let nodes = Nodes::three().await;
+    let guard = nodes.locks().await.lock("a").ttl(MAX_TTL).acquire().await.unwrap();
+    for node in 0..3 {
+        let _: String = nodes.raw(node, &["CONFIG", "SET", "maxmemory", "1"]).await;
+    }
+    tokio::time::sleep(2 * MAX_TTL).await;
+    guard.check().expect("it is renewed");
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
 #[tokio::test]

@@ -4,16 +4,16 @@
 mod support;
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use support::{backend, backend_of, claim, cli, locks, until};
+use support::places::{certificate, client_files, cluster, encrypted, member, watched};
+use support::{backend, backend_of, claim, cli, locks, refusals, until};
 use tollgate_core::tls::TlsFiles;
 use tollgate_core::url::Host;
 use tollgate_core::{Attempt, Backend, ErrorKind, Release};
 use tollgate_redis::{RedisConfig, Servers};
-use tollgate_testkit::engines::{self, Config, Engine, Port};
+use tollgate_testkit::engines::{self, Config, Engine};
 
 #[tokio::test]
 async fn a_user_with_a_password_takes_locks_and_nothing_else() {
@@ -43,13 +43,6 @@ fn locker_config(engine: &Engine) -> RedisConfig {
     RedisConfig::from_url(&format!("redis://locker:s%40cret@{}", engine.address())).unwrap()
 }
 
-/// A certificate that signs itself, and its key.
-fn certificate(folder: &Path, name: &str) {
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
-    std::fs::write(folder.join(format!("{name}.pem")), made.cert.pem()).unwrap();
-    std::fs::write(folder.join(format!("{name}.key")), made.signing_key.serialize_pem()).unwrap();
-}
-
 #[tokio::test]
 async fn an_encrypted_connection_trusts_only_whom_it_is_told_to() {
     let (folder, port) = (tempfile::tempdir().unwrap(), engines::spare_port());
@@ -57,27 +50,13 @@ async fn an_encrypted_connection_trusts_only_whom_it_is_told_to() {
         certificate(folder.path(), name);
     }
     let path = |name: &str| folder.path().join(name);
-    let text = |name: &str| path(name).display().to_string();
-    let config = Config::redis()
-        .argument("--tls-port")
-        .argument(port.number().to_string())
-        .argument("--tls-cert-file")
-        .argument(text("server.pem"))
-        .argument("--tls-key-file")
-        .argument(text("server.key"))
-        .argument("--tls-ca-cert-file")
-        .argument(text("client.pem"));
-    let engine = engines::private(&config).unwrap();
+    let engine = engines::private(&encrypted(folder.path(), &port)).unwrap();
     let url = |files: TlsFiles| {
         let mut config = RedisConfig::from_url(&format!("rediss://localhost:{}/", port.number())).unwrap();
         config.servers = Servers::One(Host { name: "localhost".to_owned(), port: port.number() });
         RedisConfig { tls: Some(files), ..config }
     };
-    let ours = TlsFiles {
-        ca: Some(path("server.pem")),
-        cert: Some(path("client.pem")),
-        key: Some(path("client.key")),
-    };
+    let ours = client_files(folder.path());
     let backend = backend_of(url(ours.clone())).await.unwrap();
     assert!(matches!(backend.try_acquire(&claim("a")).await.unwrap(), Attempt::Granted(_)));
 
@@ -98,31 +77,6 @@ async fn an_encrypted_connection_trusts_only_whom_it_is_told_to() {
         assert!(error.to_string().contains(says), "{files:?}: {error}");
     }
     drop(engine);
-}
-
-/// A primary, a replica of it, and a sentinel that fails over quickly.
-struct Watched {
-    primary: Engine,
-    replica: Engine,
-    sentinel: Engine,
-}
-
-async fn watched() -> Watched {
-    let primary = engines::private(&Config::redis()).unwrap();
-    let port = primary.address().port().to_string();
-    let replica =
-        engines::private(&Config::redis().argument("--replicaof").argument(format!("127.0.0.1 {port}")));
-    let sentinel = Config::sentinel()
-        .argument(format!("sentinel monitor main 127.0.0.1 {port} 1"))
-        .argument("sentinel down-after-milliseconds main 500")
-        .argument("sentinel failover-timeout main 3000");
-    let (replica, sentinel) = (replica.unwrap(), engines::private(&sentinel).unwrap());
-    let address = sentinel.address();
-    until("the sentinel knows the replica", async || {
-        cli(address, &["SENTINEL", "REPLICAS", "main"]).contains("master-link-status\nok")
-    })
-    .await;
-    Watched { primary, replica, sentinel }
 }
 
 #[tokio::test]
@@ -148,33 +102,6 @@ async fn the_primary_is_found_through_sentinels_also_after_a_fail_over() {
     let error = backend(&unknown).await.err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Config);
     assert!(error.to_string().contains("elsewhere"), "{error}");
-}
-
-/// A server that can be part of a cluster, whose servers talk among themselves over ports of their own.
-fn member(bus: &Port) -> Engine {
-    let config = Config::redis().argument("--cluster-enabled").argument("yes");
-    let config = config.argument("--cluster-node-timeout").argument("2000");
-    engines::private(&config.argument("--cluster-port").argument(bus.number().to_string())).unwrap()
-}
-
-/// Three primaries that share the slots.
-async fn cluster() -> (Vec<Engine>, [Port; 3]) {
-    let buses = [(); 3].map(|()| engines::spare_port());
-    let engines: Vec<Engine> = buses.iter().map(member).collect();
-    let ranges = [("0", "5460"), ("5461", "10922"), ("10923", "16383")];
-    for (engine, (first, last)) in engines.iter().zip(ranges) {
-        cli(engine.address(), &["CLUSTER", "ADDSLOTSRANGE", first, last]);
-        let (port, bus) = (engines[0].address().port().to_string(), buses[0].number().to_string());
-        cli(engine.address(), &["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
-    }
-    until("the cluster stands", async || {
-        let stands = |engine: &Engine| cli(engine.address(), &["CLUSTER", "INFO"]);
-        engines.iter().all(|engine| {
-            stands(engine).contains("cluster_state:ok") && stands(engine).contains("cluster_known_nodes:3")
-        })
-    })
-    .await;
-    (engines, buses)
 }
 
 fn id_of(address: SocketAddr) -> String {
@@ -209,7 +136,14 @@ async fn in_a_cluster_locks_are_spread_handed_over_listed_and_followed_when_they
     held.release().await.unwrap();
     assert!(waiting.await.unwrap() > token);
 
-    // A slot moves under a lock that is held: half-way (ASK), and for good (MOVED).
+    let other = support::locks(&format!("redis-cluster://{}", engines[2].address())).await.unwrap();
+    let behind = tokio::spawn(other.lock("many/9").acquire());
+    until("one waits", async || {
+        locks.inspect("many/9").await.unwrap().is_some_and(|state| !state.waiters.is_empty())
+    })
+    .await;
+
+    // A slot moves under a lock that is held and waited for: half-way (TRYAGAIN), and for good (MOVED).
     let slot = cli(engines[0].address(), &["CLUSTER", "KEYSLOT", "lock:many/9"]);
     let at =
         engines.iter().position(|engine| !cli(engine.address(), &["GET", "lock:many/9"]).contains("MOVED"));
@@ -218,23 +152,31 @@ async fn in_a_cluster_locks_are_spread_handed_over_listed_and_followed_when_they
     cli(to.address(), &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id]);
     cli(from.address(), &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id]);
     let port = to.address().port().to_string();
-    let keys = ["KEYS", "lock:many/9", "{lock:many/9}:fence"];
-    let migrate = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000"];
-    assert_eq!(cli(from.address(), &[&migrate[..], &keys].concat()), "OK");
+    let migrate = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
+    let moves = |keys: [&str; 2]| assert_eq!(cli(from.address(), &[&migrate[..], &keys].concat()), "OK");
+    moves(["lock:many/9", "{lock:many/9}:fence"]);
     let nine = guards.iter().find(|guard| guard.name().as_str() == "many/9").unwrap();
     // Neither the holder nor anybody else is told something wrong meanwhile.
     let elsewhere = locks.lock("many/9").try_acquire().await;
     assert_eq!(elsewhere.err().map(|error| error.kind()), Some(ErrorKind::Unavailable));
     assert!(nine.fence().is_ok());
+    let refused = || [from, to].map(|engine| refusals(engine.address(), "TRYAGAIN")).iter().sum::<u64>();
+    let before = refused();
+    until("the waiter was refused", async || refused() > before || behind.is_finished()).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(!behind.is_finished(), "it gave up");
+    moves(["{lock:many/9}:queue", "{lock:many/9}:waiters"]);
     for engine in [to, from] {
         cli(engine.address(), &["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]);
     }
     assert!(locks.lock("many/9").try_acquire().await.unwrap().is_none(), "it is still held");
+    let token = nine.token();
     let (nine, rest): (Vec<_>, Vec<_>) =
         guards.into_iter().partition(|guard| guard.name().as_str() == "many/9");
     for guard in nine.into_iter().chain(rest) {
         assert_eq!(guard.release().await.unwrap(), Release::Released);
     }
+    assert!(behind.await.unwrap().unwrap().token() > token);
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
 use support::{backend, claim, cli, locks, until};
-use tollgate_core::{Attempt, Backend, Claim, Error, ErrorKind, LockName, Mode, Release, Token};
+use tollgate_core::{Attempt, Backend, Claim, Error, ErrorKind, LockName, Locks, Mode, Release, Token};
 use tollgate_testkit::engines::{self, Config, Data};
 
 /// What connecting to `url` fails with, within the time a person has.
@@ -184,6 +184,63 @@ async fn the_last_token_is_remembered_for_days_also_if_it_was_drawn_in_a_hand_ov
     }
     let left: u64 = cli(engine.address(), &["TTL", "{lock:a}:fence"]).parse().unwrap();
     assert!(left > 7 * 24 * 3600 && left < 8 * 24 * 3600, "{left} s");
+}
+
+#[tokio::test]
+async fn a_counter_that_was_lost_before_a_hand_over_is_forgotten_some_day_too() {
+    let engine = engines::private(&Config::redis()).unwrap();
+    let locks = locks(&url(engine.address())).await.unwrap();
+    let waits = || cli(engine.address(), &["ZCARD", "{lock:a}:queue"]) == "1";
+    for shared in [false, true] {
+        let held = locks.lock("a").acquire().await.unwrap();
+        let request = locks.lock("a");
+        let waiting = tokio::spawn(if shared { request.shared().acquire() } else { request.acquire() });
+        until("it waits", async || waits()).await;
+        assert_eq!(cli(engine.address(), &["DEL", "{lock:a}:fence"]), "1");
+        let before = held.token();
+        held.release().await.unwrap();
+        let next = waiting.await.unwrap().unwrap();
+        assert!(next.token() > before, "{} after {before}", next.token());
+        let left: i64 = cli(engine.address(), &["TTL", "{lock:a}:fence"]).parse().unwrap();
+        assert!(left > 7 * 24 * 3600, "shared: {shared}: {left} s");
+        next.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_counter_at_its_end_is_named_and_those_who_wait_hear_of_it() {
+    let engine = engines::private(&Config::redis()).unwrap();
+    let backend = backend(&url(engine.address())).await.unwrap();
+    let name = LockName::new("a").unwrap();
+    let error = backend.raise_floor(&name, Token::MAX).await.unwrap_err();
+    says(&error, ErrorKind::InvalidArgument, &["lower floor"]);
+    // One token is left, for one who holds it while others wait.
+    backend.raise_floor(&name, Token::new(Token::MAX.get() - 1).unwrap()).await.unwrap();
+    let locks = Locks::new(std::sync::Arc::new(backend)).unwrap();
+    let held = locks.lock("a").acquire().await.unwrap();
+    assert_eq!(held.token(), Token::MAX);
+    let mut waiting = tokio::task::JoinSet::new();
+    for number in 0..8 {
+        let request = locks.lock("a").ttl(Duration::from_secs(3));
+        waiting.spawn(if number < 6 { request.acquire() } else { request.shared().acquire() });
+    }
+    until("all wait", async || cli(engine.address(), &["ZCARD", "{lock:a}:queue"]) == "8").await;
+    assert_eq!(held.release().await.unwrap(), Release::Released);
+    assert_eq!(
+        cli(engine.address(), &["EXISTS", "{lock:a}:queue"]),
+        "0",
+        "nobody waits for what cannot come"
+    );
+    let told = tokio::time::timeout(Duration::from_secs(30), waiting.join_all()).await;
+    for waited in told.expect("all are told") {
+        says(&waited.unwrap_err(), ErrorKind::Config, &["\"{lock:a}:fence\"", "Delete"]);
+    }
+    // Also for whoever would take it without a script, and nobody has it then.
+    let error = locks.lock("a").try_acquire().await.unwrap_err();
+    says(&error, ErrorKind::Config, &["\"{lock:a}:fence\""]);
+    assert_eq!(cli(engine.address(), &["EXISTS", "lock:a", "{lock:a}:queue"]), "0");
+    assert_eq!(cli(engine.address(), &["DEL", "{lock:a}:fence"]), "1");
+    drop(locks.lock("a").acquire().await.unwrap());
 }
 
 #[tokio::test]

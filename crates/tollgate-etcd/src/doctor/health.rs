@@ -1,8 +1,9 @@
 //! Members, their leader, and how many may fail.
 
-use tollgate_core::Finding;
+use tollgate_core::{ErrorKind, Finding};
 
 use super::seen::Seen;
+use crate::restored::Mark;
 use crate::wire::AlarmType;
 
 pub(super) fn look(seen: &Seen, findings: &mut Vec<Finding>) {
@@ -13,35 +14,35 @@ pub(super) fn look(seen: &Seen, findings: &mut Vec<Finding>) {
 }
 
 fn members(seen: &Seen, findings: &mut Vec<Finding>) {
-    let (voters, majority) = (seen.voters(), seen.voters() / 2 + 1);
-    let answering = seen.answers().filter(|(member, _)| !member.is_learner).count();
+    let (voters, answering, majority) = (seen.voters(), seen.answering(), seen.majority());
     for member in &seen.members {
         if let Err(message) = &member.status {
             findings.push(Finding::problem(
                 format!("the member {} does not answer: {message}", member.name),
-                format!(
-                    "{} of {voters} members may fail before no lock can be taken",
-                    answering.saturating_sub(majority)
-                ),
+                match answering.checked_sub(majority) {
+                    None => "without a majority no lock can be taken".to_owned(),
+                    Some(0) => "if one more fails, no lock can be taken".to_owned(),
+                    Some(more) => format!("{more} more may fail before no lock can be taken"),
+                },
                 "start it, or replace it; its address for clients must be reachable from here",
             ));
         }
     }
     findings.push(match voters {
+        _ if answering < majority => Finding::problem(
+            format!("{answering} of {voters} members answer, and {majority} are a majority"),
+            "without a majority no lock can be taken, and those that are held are lost",
+            "start the others; if they are lost for good, restore etcd from a backup",
+        ),
         1 => Finding::note(
             "it has one member",
             "its locks stand still while it is down, and are lost with its disk",
             "three members survive the loss of one",
         ),
         _ if voters % 2 == 0 => Finding::note(
-            format!("it has {voters} members"),
-            format!("no more of them may fail than of {}", voters - 1),
+            format!("{answering} of {voters} members answer; {} may fail", answering - majority),
+            format!("no more of {voters} may fail than of {}", voters - 1),
             "an odd number is cheaper, or survives more",
-        ),
-        _ if answering < majority => Finding::problem(
-            format!("{answering} of {voters} members answer, and {majority} are a majority"),
-            "without a majority no lock can be taken, and those that are held are lost",
-            "start the others",
         ),
         _ => Finding::fine(format!(
             "{answering} of {voters} members answer; {} may fail",
@@ -51,11 +52,13 @@ fn members(seen: &Seen, findings: &mut Vec<Finding>) {
 }
 
 fn leader(seen: &Seen, findings: &mut Vec<Finding>) {
-    let mut leaders: Vec<u64> = seen.answers().map(|(_, status)| status.leader).collect();
+    let mut leaders: Vec<u64> = seen.answers().map(|(_, status)| status.now.leader).collect();
     leaders.sort_unstable();
     leaders.dedup();
     findings.push(match leaders[..] {
         [leader] if leader != 0 => Finding::fine("its members agree on a leader"),
+        // Nothing but a majority helps.
+        _ if seen.answering() < seen.majority() => return,
         _ => Finding::problem(
             "not all of its members know of the same leader",
             "those that know of none refuse every request",
@@ -67,96 +70,153 @@ fn leader(seen: &Seen, findings: &mut Vec<Finding>) {
 fn alarms(seen: &Seen, findings: &mut Vec<Finding>) {
     let raised = match &seen.alarms {
         Ok(raised) => raised,
-        Err(message) => {
+        // What that comes of is said elsewhere.
+        Err(error) if error.kind() != ErrorKind::Denied => return,
+        Err(error) => {
             return findings.push(Finding::note(
-                format!("whether etcd raises an alarm cannot be asked: {message}"),
+                format!("whether etcd raises an alarm cannot be asked: {}", error.message()),
                 "a database that is full refuses every lock",
                 "ask as root: etcdctl alarm list",
             ));
         }
     };
     for (member, alarm) in raised {
-        findings.push(match alarm {
-            AlarmType::Nospace => Finding::problem(
-                format!("the database of {member} is full"),
-                "etcd refuses every write but deletions: no lock can be taken, those that are held can be given back",
-                "etcdctl compact, etcdctl defrag, then etcdctl alarm disarm",
-            ),
-            AlarmType::Corrupt => Finding::problem(
+        match alarm {
+            AlarmType::Corrupt => findings.push(Finding::problem(
                 format!("{member} has other data than the others"),
                 "two clients that ask different members may both find a lock free",
                 "take that member out, and have it start empty",
-            ),
-            AlarmType::None => continue,
-        });
+            )),
+            // How full they are is looked at elsewhere.
+            AlarmType::Nospace | AlarmType::None => {}
+        }
     }
 }
 
-/// Every revision took an entry of the log. A log that is shorter began after the data: with a backup.
+/// A log that is shorter than its data began with a backup; when it has caught up, the mark still tells.
 fn restored(seen: &Seen, findings: &mut Vec<Finding>) {
-    let shorter = seen.answers().find(|(_, status)| {
-        let revision = status.header.map_or(0, |header| header.revision.unsigned_abs());
-        revision > status.raft_index
-    });
-    if shorter.is_some() {
-        findings.push(Finding::note(
-            "it was restored from a backup",
-            "revisions that were given after the backup are given again, and tokens are revisions: a stale holder may pass",
-            "if they were not raised when it was restored (etcdutl snapshot restore --bump-revision), raise the floor of its \
-             locks' tokens",
-        ));
+    let behind = seen.answers().map(|(_, status)| status.behind).max().unwrap_or(0);
+    let known = seen.mark.map_or(0, |mark| mark.behind);
+    if behind.max(known) == 0 {
+        return;
     }
+    if seen.mark.is_some_and(|mark| mark.seen) && behind <= known {
+        return findings.push(Finding::fine("it was restored from a backup, and an operator has seen to it"));
+    }
+    let mark = Mark { behind: behind.max(known), seen: true };
+    findings.push(Finding::note(
+        "it was restored from a backup",
+        "revisions that were given after the backup are given again, and tokens are revisions: a stale holder may pass",
+        format!(
+            "unless revisions were raised when it was restored (etcdutl snapshot restore --bump-revision), raise the tokens \
+             of its locks (docs/backends/etcd.md says how); then have this forgotten: \
+             etcdctl put $'{}\\x01restored' '{}'",
+            seen.prefix,
+            serde_json::json!(mark)
+        ),
+    ));
 }
 
 #[cfg(test)]
 mod tests {
     use tollgate_core::Severity;
 
-    use super::super::seen::SeenMember;
+    use super::super::seen::{SeenMember, SeenStatus};
+    use super::super::space;
     use super::*;
-    use crate::wire::{ResponseHeader, StatusResponse};
+    use crate::wire::StatusResponse;
 
     fn member(name: &str, leader: u64) -> SeenMember {
-        let header = Some(ResponseHeader { revision: 10, ..ResponseHeader::default() });
-        let status = StatusResponse { leader, header, raft_index: 20, ..StatusResponse::default() };
-        SeenMember { name: name.to_owned(), is_learner: false, status: Ok(status) }
+        let now =
+            StatusResponse { leader, db_size: 2 << 20, db_size_in_use: 1 << 20, ..StatusResponse::default() };
+        SeenMember { name: name.to_owned(), is_learner: false, status: Ok(SeenStatus { now, behind: 0 }) }
     }
 
-    fn of(members: Vec<SeenMember>, alarms: Vec<(String, AlarmType)>) -> Vec<(Severity, String)> {
+    fn gone(name: &str) -> SeenMember {
+        SeenMember { status: Err("nobody is there".to_owned()), ..member(name, 0) }
+    }
+
+    fn seen(members: Vec<SeenMember>) -> Seen {
+        let (alarms, may_write, prefix) = (Ok(Vec::new()), Ok(()), "/locks/".to_owned());
+        Seen { members, alarms, may_write, mark: None, prefix }
+    }
+
+    fn found(seen: &Seen) -> Vec<Finding> {
         let mut findings = Vec::new();
-        look(&Seen { members, alarms: Ok(alarms), may_write: Ok(()) }, &mut findings);
-        findings.into_iter().map(|finding| (finding.severity, finding.what)).collect()
+        look(seen, &mut findings);
+        space::look(seen, &mut findings);
+        findings
     }
 
-    fn has(findings: &[(Severity, String)], severity: Severity, words: &str) -> bool {
-        findings.iter().any(|(found, what)| *found == severity && what.contains(words))
+    fn has(findings: &[Finding], severity: Severity, words: &str) -> bool {
+        findings.iter().any(|finding| finding.severity == severity && finding.what.contains(words))
     }
 
     #[test]
     fn three_that_agree_are_fine() {
-        let findings = of(vec![member("a", 1), member("b", 1), member("c", 1)], Vec::new());
-        assert!(findings.iter().all(|(severity, _)| *severity == Severity::Fine), "{findings:?}");
+        let findings = found(&seen(vec![member("a", 1), member("b", 1), member("c", 1)]));
+        assert!(findings.iter().all(|finding| finding.severity == Severity::Fine), "{findings:?}");
         assert!(has(&findings, Severity::Fine, "1 may fail"));
     }
 
     #[test]
     fn what_is_wrong_is_said() {
-        let mut gone = member("b", 1);
-        gone.status = Err("nobody is there".to_owned());
-        let findings =
-            of(vec![member("a", 1), gone, member("c", 0)], vec![("a".to_owned(), AlarmType::Nospace)]);
+        let findings = found(&seen(vec![member("a", 1), gone("b"), member("c", 0)]));
         assert!(has(&findings, Severity::Problem, "b does not answer"));
         assert!(has(&findings, Severity::Problem, "leader"));
-        assert!(has(&findings, Severity::Problem, "full"));
-        assert!(has(&of(vec![member("a", 1)], Vec::new()), Severity::Note, "one member"));
+        assert!(has(&found(&seen(vec![member("a", 1)])), Severity::Note, "one member"));
     }
 
     #[test]
-    fn a_log_that_is_shorter_than_its_data_began_with_a_backup() {
-        let mut restored = member("a", 1);
-        if let Ok(status) = &mut restored.status {
-            status.raft_index = 5;
+    fn a_majority_that_is_lost_is_a_problem_however_many_voters_there_are() {
+        for (members, words) in [
+            (vec![member("a", 0), gone("b"), gone("c")], "1 of 3"),
+            (vec![member("a", 0), member("b", 0), gone("c"), gone("d")], "2 of 4"),
+            (vec![member("a", 0), gone("b")], "1 of 2"),
+        ] {
+            let findings = found(&seen(members));
+            assert!(has(&findings, Severity::Problem, words), "{findings:?}");
+            assert!(!has(&findings, Severity::Problem, "same leader"), "nothing but a majority helps");
         }
-        assert!(has(&of(vec![restored], Vec::new()), Severity::Note, "backup"));
+    }
+
+    #[test]
+    fn an_even_number_of_voters_is_noted_and_a_learner_is_none() {
+        let four = || ["a", "b", "c", "d"].map(|name| member(name, 1));
+        let findings = found(&seen(Vec::from(four())));
+        assert!(has(&findings, Severity::Note, "4 of 4 members answer; 1 may fail"), "{findings:?}");
+        let mut learning = Vec::from(four());
+        learning[3].is_learner = true;
+        let findings = found(&seen(learning));
+        assert!(has(&findings, Severity::Fine, "3 of 3 members answer; 1 may fail"), "{findings:?}");
+    }
+
+    #[test]
+    fn a_database_that_is_full_is_told_with_its_size_and_without_a_share() {
+        let full = Seen {
+            alarms: Ok(vec![("a".to_owned(), AlarmType::Nospace)]),
+            ..seen(vec![member("a", 1), member("b", 1)])
+        };
+        let findings = found(&full);
+        assert!(has(&findings, Severity::Problem, "of a is full: it takes 2.0 MiB"), "{findings:?}");
+        assert!(has(&findings, Severity::Fine, "of b takes 2.0 MiB"), "{findings:?}");
+        assert!(!findings.iter().any(|finding| finding.what.contains('%')), "{findings:?}");
+    }
+
+    #[test]
+    fn a_backup_is_remembered_until_somebody_has_seen_to_it() {
+        let of = |behind, mark| {
+            let mut restored = seen(vec![member("a", 1)]);
+            if let Ok(status) = &mut restored.members[0].status {
+                status.behind = behind;
+            }
+            found(&Seen { mark, ..restored })
+        };
+        let mark = |behind, seen| Some(Mark { behind, seen });
+        for (behind, mark) in [(7, None), (0, mark(7, false)), (3, mark(7, false)), (9, mark(7, true))] {
+            assert!(has(&of(behind, mark), Severity::Note, "backup"), "{behind} {mark:?}");
+        }
+        assert!(has(&of(3, mark(7, true)), Severity::Fine, "seen to it"));
+        assert!(!of(0, None).iter().any(|finding| finding.what.contains("backup")));
     }
 }

@@ -1,11 +1,12 @@
 //! Looking at an etcd as it really is: what is wrong with it, why that matters, and what to do. Changes nothing.
 
+mod access;
 mod health;
 mod seen;
 mod space;
 mod version;
 
-use tollgate_core::{Checkup, Finding, Result};
+use tollgate_core::{Checkup, Result};
 
 use crate::capabilities::{capabilities, ttl_from};
 use crate::config::EtcdConfig;
@@ -21,20 +22,8 @@ pub async fn examine(config: EtcdConfig) -> Result<Checkup> {
     health::look(&seen, &mut findings);
     version::look(&seen, &mut findings);
     space::look(&seen, &mut findings);
-    access(&seen, &config.prefix, &mut findings);
+    access::look(&seen, &mut findings);
     let hosts: Vec<_> = config.endpoints.iter().map(ToString::to_string).collect();
     let guarantees = capabilities(ttl_from(std::time::Duration::from_secs(1))).guarantees;
     Ok(Checkup { subject: format!("etcd at {}", hosts.join(", ")), findings, guarantees })
-}
-
-/// Whether this user may do what locks need.
-fn access(seen: &Seen, prefix: &str, findings: &mut Vec<Finding>) {
-    findings.push(match &seen.may_write {
-        Ok(()) => Finding::fine(format!("keys under {prefix} can be read and written")),
-        Err(message) => Finding::problem(
-            format!("keys under {prefix} cannot be written: {message}"),
-            "no lock can be taken",
-            format!("etcdctl role grant-permission ROLE readwrite --prefix=true {prefix}"),
-        ),
-    });
 }

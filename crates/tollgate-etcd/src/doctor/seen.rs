@@ -2,12 +2,13 @@
 
 use futures_util::future::join_all;
 use tollgate_core::url::Host;
-use tollgate_core::{Keeper, Result};
+use tollgate_core::{Error, ErrorKind, Keeper, Result};
 
 use crate::config::EtcdConfig;
 use crate::keys::Layout;
-use crate::links::{Links, Repeat};
+use crate::links::{Asks, Links, Repeat};
 use crate::ops::put;
+use crate::restored::{self, Mark};
 use crate::wire::compare::{CompareResult, CompareTarget, TargetUnion};
 use crate::wire::{AlarmType, Compare, Member, StatusResponse, TxnRequest};
 
@@ -15,9 +16,13 @@ use crate::wire::{AlarmType, Compare, Member, StatusResponse, TxnRequest};
 pub(super) struct Seen {
     pub(super) members: Vec<SeenMember>,
     /// What etcd itself raises an alarm about, and on which member; or why it does not say.
-    pub(super) alarms: std::result::Result<Vec<(String, AlarmType)>, String>,
+    pub(super) alarms: Result<Vec<(String, AlarmType)>>,
     /// Whether keys under our prefix can be written, or why not.
-    pub(super) may_write: std::result::Result<(), String>,
+    pub(super) may_write: Result<()>,
+    /// What whoever connected after it was restored from a backup has left.
+    pub(super) mark: Option<Mark>,
+    /// What the keys of locks start with.
+    pub(super) prefix: String,
 }
 
 /// One member.
@@ -25,33 +30,78 @@ pub(super) struct SeenMember {
     pub(super) name: String,
     pub(super) is_learner: bool,
     /// What it says, or why it says nothing.
-    pub(super) status: std::result::Result<StatusResponse, String>,
+    pub(super) status: std::result::Result<SeenStatus, String>,
+}
+
+/// What a member says.
+pub(super) struct SeenStatus {
+    pub(super) now: StatusResponse,
+    /// How far its log is behind its data.
+    pub(super) behind: u64,
 }
 
 impl Seen {
     pub(super) async fn look(config: &EtcdConfig) -> Result<Self> {
-        let links = Links::new(config, Keeper::global()?)?;
-        let listed = links.members().await?.members;
+        let anybody = Links::to(config, Keeper::global()?, Asks::Anybody)?;
+        let listed = anybody.members().await?.members;
+        anybody.close();
         let members = join_all(listed.iter().map(|member| one(member, config))).await;
-        let alarms = links.alarms().await.map(|answer| answer.alarms);
+        let mut seen = Self {
+            members,
+            alarms: Err(no_leader()),
+            may_write: Err(no_leader()),
+            mark: None,
+            prefix: config.prefix.clone(),
+        };
+        if seen.answers().any(|(_, status)| status.now.leader != 0) {
+            seen.ask_the_leader(config, &listed).await?;
+        }
+        Ok(seen)
+    }
+
+    /// Looks at what no member knows without the others.
+    async fn ask_the_leader(&mut self, config: &EtcdConfig, listed: &[Member]) -> Result<()> {
+        let links = Links::new(config, Keeper::global()?)?;
         let named =
             |id: u64| listed.iter().find(|member| member.id == id).map_or_else(|| format!("{id:x}"), name);
-        let alarms = alarms
-            .map(|alarms| alarms.iter().map(|alarm| (named(alarm.member_id), alarm.alarm())).collect())
-            .map_err(|failure| failure.error.message().to_owned());
-        let may_write = may_write(&links, &config.prefix).await;
+        self.alarms = match links.alarms().await {
+            Ok(answer) => {
+                Ok(answer.alarms.iter().map(|alarm| (named(alarm.member_id), alarm.alarm())).collect())
+            }
+            Err(failure) => Err(failure.into()),
+        };
+        let layout = Layout::new(config.prefix.clone());
+        self.may_write = may_write(&links, &layout).await;
+        // Who may not read it is told so by what is found about rights.
+        self.mark = restored::look(&links, &layout).await.ok().and_then(|(mark, _)| mark);
         links.close();
-        Ok(Self { members, alarms, may_write })
+        Ok(())
     }
 
     /// Members that answer.
-    pub(super) fn answers(&self) -> impl Iterator<Item = (&SeenMember, &StatusResponse)> {
+    pub(super) fn answers(&self) -> impl Iterator<Item = (&SeenMember, &SeenStatus)> {
         self.members.iter().filter_map(|member| Some((member, member.status.as_ref().ok()?)))
     }
 
     /// Members that have a vote.
     pub(super) fn voters(&self) -> usize {
         self.members.iter().filter(|member| !member.is_learner).count()
+    }
+
+    /// Those of them that answer.
+    pub(super) fn answering(&self) -> usize {
+        self.answers().filter(|(member, _)| !member.is_learner).count()
+    }
+
+    /// How many of them must answer for a lock to be taken.
+    pub(super) fn majority(&self) -> usize {
+        self.voters() / 2 + 1
+    }
+
+    /// Whether etcd says that the database of this member is full.
+    pub(super) fn is_full(&self, member: &str) -> bool {
+        let full = |(name, alarm): &(String, AlarmType)| name == member && *alarm == AlarmType::Nospace;
+        self.alarms.as_ref().is_ok_and(|alarms| alarms.iter().any(full))
     }
 }
 
@@ -60,11 +110,13 @@ async fn one(member: &Member, config: &EtcdConfig) -> SeenMember {
         let host =
             member.client_ur_ls.first().and_then(|url| host(url)).ok_or("it names no address for clients")?;
         let alone = EtcdConfig { endpoints: vec![host], ..config.clone() };
-        let said = |error: tollgate_core::Error| error.message().to_owned();
-        let links = Keeper::global().and_then(|keeper| Links::new(&alone, keeper)).map_err(said)?;
-        let status = links.status().await.map_err(|failure| said(failure.into()));
+        let said = |error: Error| error.message().to_owned();
+        let keeper = Keeper::global().map_err(said)?;
+        let links = Links::to(&alone, keeper, Asks::Anybody).map_err(said)?;
+        let asked = async { Ok((links.status().await?, links.status().await?)) }.await;
         links.close();
-        status
+        let (first, now) = asked.map_err(|failure: crate::error::Failure| said(failure.into()))?;
+        Ok(SeenStatus { behind: restored::behind(&first, &now), now })
     };
     SeenMember { name: name(member), is_learner: member.is_learner, status: status.await }
 }
@@ -82,8 +134,8 @@ fn host(url: &str) -> Option<Host> {
 }
 
 /// Tries a write whose condition never holds: whether it is allowed is looked at before.
-async fn may_write(links: &Links, prefix: &str) -> std::result::Result<(), String> {
-    let key = Layout::new(prefix.to_owned()).probe();
+async fn may_write(links: &Links, layout: &Layout) -> Result<()> {
+    let key = layout.probe();
     let never = Compare {
         result: CompareResult::Less.into(),
         target: CompareTarget::Version.into(),
@@ -93,8 +145,10 @@ async fn may_write(links: &Links, prefix: &str) -> std::result::Result<(), Strin
     };
     let request =
         TxnRequest { compare: vec![never], success: vec![put(&key, Vec::new(), 0)], failure: Vec::new() };
-    match links.txn(request, Repeat::Yes).await {
-        Ok(_) => Ok(()),
-        Err(failure) => Err(failure.error.message().to_owned()),
-    }
+    links.txn(request, Repeat::Yes).await?;
+    Ok(())
+}
+
+fn no_leader() -> Error {
+    Error::new(ErrorKind::Unavailable, "it has no leader")
 }

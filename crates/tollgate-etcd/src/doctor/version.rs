@@ -5,7 +5,7 @@ use tollgate_core::Finding;
 use super::seen::Seen;
 
 pub(super) fn look(seen: &Seen, findings: &mut Vec<Finding>) {
-    let mut versions: Vec<&str> = seen.answers().map(|(_, status)| status.version.as_str()).collect();
+    let mut versions: Vec<&str> = seen.answers().map(|(_, status)| status.now.version.as_str()).collect();
     versions.sort_unstable();
     versions.dedup();
     if versions.len() > 1 {

@@ -24,11 +24,11 @@ pub(crate) fn asks_for(operation: Operation, frame: &[u8]) -> bool {
 
 /// A transaction that puts a claim unless it was withdrawn.
 fn takes(message: &[u8]) -> bool {
-    contains(message, b"\"tollgate\":1") && contains(message, b"\0withdrawn/")
+    contains(message, b"\"tollgate\":1") && contains(message, b"\x01withdrawn/")
 }
 
 fn withdraws(message: &[u8]) -> bool {
-    contains(message, b"\0withdrawn/")
+    contains(message, b"\x01withdrawn/")
         && !contains(message, b"\"tollgate\":1")
         && message.first() == Some(&0x12)
 }
@@ -38,7 +38,7 @@ fn deletes(message: &[u8]) -> bool {
     let Some((0x0a, rest)) = message.split_first().map(|(first, rest)| (*first, rest)) else { return false };
     // A length below 128 is one byte, a longer one two.
     let key = rest.iter().position(|byte| *byte < 0x80).map_or(&[][..], |last| &rest[last + 1..]);
-    key.starts_with(b"/locks/") && !key.contains(&0) && ends_like_a_claim(key)
+    key.starts_with(b"/locks/") && !key.contains(&1) && ends_like_a_claim(key)
 }
 
 /// Whether a key is of one claim, and nothing follows it.

@@ -36,11 +36,8 @@ pub async fn examine(config: RedisConfig) -> Result<Checkup> {
     let endpoints = match &config.servers {
         Servers::One(host) => vec![Endpoint::new(host.clone(), speech)],
         Servers::Sentinel { sentinels, service, login } => {
-            let mut to_sentinels = speech.clone();
-            to_sentinels.login = login.info();
-            sentinels::look(sentinels, &to_sentinels, service, &mut findings).await;
-            let (sentinels, service) = (sentinels.clone(), service.clone());
-            let watched = Sentinel { sentinels, to_sentinels, service, to_primary: speech };
+            let watched = Sentinel::new(sentinels, login, service, speech);
+            sentinels::look(&watched, &mut findings).await;
             vec![watched.primary().await?]
         }
         Servers::Cluster(hosts) => {

@@ -12,6 +12,7 @@ use crate::config::RedisConfig;
 use crate::endpoint::Endpoint;
 use crate::error::of_connect;
 use crate::links::TO_CONNECT;
+use crate::redlock::{RECORD, member_of};
 use crate::wire::{SHORT, Wire};
 
 /// The settings that matter, one question each: before 7.0 several cannot be asked for at once.
@@ -28,8 +29,6 @@ const SETTINGS: [&str; 9] = [
 ];
 /// How often the clock is read: the quickest answer says most.
 const READINGS: usize = 5;
-/// What a node of Redlock remembers of itself.
-const MEMBER: &str = "tollgate:member";
 
 /// What was seen of one server.
 #[derive(Debug, Clone)]
@@ -185,7 +184,7 @@ fn is_refused(answer: &Value) -> bool {
 
 async fn of_member(connection: &mut MultiplexedConnection, run: &str) -> Result<(Option<String>, bool)> {
     let mut questions = Pipeline::new();
-    questions.cmd("GET").arg(MEMBER).cmd("EXISTS").arg(format!("{MEMBER}:{run}"));
+    questions.cmd("GET").arg(RECORD).cmd("EXISTS").arg(member_of(run));
     let mut answers = answers(connection, &questions).await?.into_iter();
     let member = answers.next().and_then(|value| Option::<String>::from_redis_value(value).ok().flatten());
     let votes = answers.next().and_then(|value| bool::from_redis_value(value).ok());

@@ -6,17 +6,17 @@ use redis::Cmd;
 use tollgate_core::Finding;
 use tollgate_core::url::Host;
 
-use crate::endpoint::{Endpoint, Speech};
-use crate::sentinel::once;
+use crate::endpoint::Endpoint;
+use crate::sentinel::{Sentinel, once};
 
 /// Fewer cannot outvote a single one that is cut off.
 const ENOUGH: u64 = 3;
 
-pub(super) async fn look(hosts: &[Host], speech: &Speech, service: &str, findings: &mut Vec<Finding>) {
+pub(super) async fn look(watched: &Sentinel, findings: &mut Vec<Finding>) {
     let mut question = Cmd::new();
-    question.arg("SENTINEL").arg("MASTER").arg(service);
-    for host in hosts {
-        let endpoint = Endpoint::new(host.clone(), speech.clone());
+    question.arg("SENTINEL").arg("MASTER").arg(&watched.service);
+    for host in &watched.sentinels {
+        let endpoint = Endpoint::new(host.clone(), watched.to_sentinels.clone());
         match once::<HashMap<String, String>>(&endpoint, &question).await {
             Ok(answer) => findings.push(of_answer(host, &answer)),
             Err(error) => findings.push(Finding::problem(

@@ -4,6 +4,7 @@ use redis::RedisError;
 use tollgate_core::{Error, ErrorKind, Fence, Token};
 
 use crate::error;
+use crate::refusal::Refusal;
 
 /// What a fenced script was answered with, if it is an error.
 pub(super) fn of_answer(error: RedisError, mark: &[u8], fence: Fence) -> Error {
@@ -30,9 +31,7 @@ pub(super) fn of_answer(error: RedisError, mark: &[u8], fence: Fence) -> Error {
             Error::new(ErrorKind::Denied, message).caused_by(error)
         }
         Some("WRONGTYPE") => Error::invalid("a key holds another kind of value").caused_by(error),
-        Some(
-            "READONLY" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "OOM" | "BUSY" | "MISCONF",
-        ) => error::of_answer(error),
+        _ if Refusal::of(&error).is_some() => error::of_answer(error),
         _ => Error::new(ErrorKind::Unexpected, format!("Redis answered {error}")).caused_by(error),
     }
 }

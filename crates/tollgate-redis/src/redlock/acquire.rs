@@ -8,8 +8,9 @@ use tollgate_core::{
     Attempt, Claim, Contention, Deadline, Error, ErrorKind, Grant, Mode, Moment, OwnerId, Result, Token,
 };
 
+use crate::backend::millis;
 use crate::error::unexpected;
-use crate::redlock::backend::{RedlockBackend, millis};
+use crate::redlock::backend::RedlockBackend;
 use crate::redlock::lanes::Links;
 use crate::redlock::quorum::{Ballot, Count, Outcome, Said, Verdict, Vote};
 use crate::redlock::round::{Reply, Round};

@@ -9,7 +9,8 @@ use tollgate_core::{
     LockName, LockState, Release, Result, Revocation, Token, events, wait,
 };
 
-use crate::backend::{CONTENDED, EXPIRY_EVERY};
+use crate::backend::{CONTENDED, EVENTS_EVERY, EXPIRY_EVERY};
+use crate::error::check_floor;
 use crate::keys::{fence_of, key_of};
 use crate::recent::Recent;
 use crate::redlock::capabilities::capabilities;
@@ -22,9 +23,6 @@ use crate::redlock::release::Unanswered;
 use crate::redlock::renew::Healing;
 use crate::redlock::round::Round;
 use crate::redlock::script;
-
-/// How often locks are looked at for events.
-const EVENTS_EVERY: Duration = Duration::from_millis(250);
 
 /// Locks on a majority of independent Redises.
 pub struct RedlockBackend {
@@ -69,6 +67,7 @@ impl RedlockBackend {
 
     /// Makes every later token of `name` larger than `floor`, as a move from another engine needs it.
     pub async fn raise_floor(&self, name: &LockName, floor: Token) -> Result<()> {
+        check_floor(floor)?;
         let links = self.lanes.links().await?;
         let [_, fence] = self.keys(name);
         let request = script::FLOOR.of_voter(&[&fence]).arg(floor.get());
@@ -100,10 +99,6 @@ impl RedlockBackend {
             self.recovery.meets(node);
         }
     }
-}
-
-pub(crate) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Backend for RedlockBackend {

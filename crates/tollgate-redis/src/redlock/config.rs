@@ -8,6 +8,7 @@ use tollgate_core::{Error, ErrorKind, Result};
 
 use crate::config::{RedisConfig, Servers};
 use crate::endpoint::Endpoint;
+use crate::keys::check_prefix;
 use crate::redlock::script::RESERVED;
 
 /// Which Redises, and which part of them.
@@ -54,11 +55,7 @@ impl RedlockConfig {
                  nothing more. Leave one out, or add one"
             )));
         }
-        if self.prefix.contains(['{', '}']) {
-            return Err(Error::invalid(
-                "a prefix with braces would tear a lock's keys apart; leave them out",
-            ));
-        }
+        check_prefix(&self.prefix)?;
         if self.prefix.starts_with(RESERVED) {
             return Err(Error::invalid(format!(
                 "keys that start with {RESERVED:?} say which nodes vote, and a lock must not be among them; choose another \

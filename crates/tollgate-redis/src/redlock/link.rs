@@ -185,7 +185,7 @@ impl Link {
             .is_ok()
     }
 
-    /// Whether the node votes, if it answers within the patience.
+    /// Whether the node votes; an error if it does not answer within the patience.
     pub(crate) async fn answers(&self) -> Result<bool, Trouble> {
         let mut look = Cmd::new();
         look.arg("EXISTS").arg(&self.member);

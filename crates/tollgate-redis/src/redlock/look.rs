@@ -9,7 +9,7 @@ use tollgate_core::{
     BoxStream, Details, Error, ErrorKind, Holder, LockName, LockState, Mode, Result, Revocation, Token,
 };
 
-use crate::keys::{encode_prefix, name_of, starting_with};
+use crate::keys::{encode, name_of, starting_with};
 use crate::redlock::backend::RedlockBackend;
 use crate::redlock::quorum::{Count, majority};
 use crate::redlock::round::{Reply, Round};
@@ -49,7 +49,15 @@ impl Shown {
     }
 }
 
-/// The holder whom a majority shows.
+/// Whether a majority shows one owner at one token: then no other answer changes what is seen.
+fn is_decided(shown: &[Option<Shown>]) -> bool {
+    let all = || shown.iter().flatten();
+    let alike =
+        |one: &Shown| all().filter(|other| (&other.owner, other.token) == (&one.owner, one.token)).count();
+    all().any(|one| alike(one) >= majority(shown.len()))
+}
+
+/// The holder whom a majority shows. If it has different tokens there, the one of a majority, else the highest.
 fn holder(shown: &[Option<Shown>]) -> Option<(Vec<u8>, Holder)> {
     let enough = majority(shown.len());
     let all: Vec<&Shown> = shown.iter().flatten().collect();
@@ -96,11 +104,15 @@ impl RedlockBackend {
                     }
                     _ => self.meets_recovering(node, &links),
                 }
-                if free >= majority(links.len()) { Some(None) } else { holder(&shown).map(Some) }
+                if free >= majority(links.len()) {
+                    Some(None)
+                } else {
+                    is_decided(&shown).then(|| holder(&shown))
+                }
             })
             .await;
         drop(round);
-        match (found, strange) {
+        match (found.or_else(|| holder(&shown).map(Some)), strange) {
             (Some(found), _) => Ok(found),
             (None, Some((what, nodes))) => {
                 let nodes: Vec<&str> =
@@ -222,7 +234,7 @@ struct Scan {
 
 impl Scan {
     fn new(keys: &str, names: &str, nodes: usize) -> Self {
-        let pattern = starting_with(&format!("{keys}{}", encode_prefix(names)));
+        let pattern = starting_with(&format!("{keys}{}", encode(names)));
         let (found, seen) = (VecDeque::new(), HashSet::new());
         let (nodes, prefix) = ((0..nodes).collect(), names.to_owned());
         Self { nodes, missed: Vec::new(), pattern, prefix, cursor: 0, found, seen }
@@ -255,6 +267,14 @@ mod tests {
     fn the_token_is_the_one_at_which_a_majority_stands() {
         let (_, seen) = holder(&[shown('a', 9, 30), shown('a', 7, 30), shown('a', 7, 30)]).unwrap();
         assert_eq!(seen.token.map(Token::get), Some(7));
+    }
+
+    #[test]
+    fn a_node_with_another_token_does_not_decide_before_the_others_have_spoken() {
+        let (late, first, last) = (shown('a', 9, 30), shown('a', 7, 30), shown('a', 7, 30));
+        assert!(!is_decided(&[late.clone(), first.clone(), None]));
+        assert!(is_decided(&[late, first, last]));
+        assert!(!is_decided(&[shown('a', 7, 30), shown('b', 7, 30), None]), "two owners");
     }
 
     #[test]

@@ -20,8 +20,8 @@
 //! voter again when everything that it may have forgotten has ended (`recovery.rs`).
 //!
 //! `quorum.rs` adds answers up, `round.rs` asks all nodes, `take.rs`, `acquire.rs`, `renew.rs`, `release.rs` and `look.rs` are what
-//! is asked,
-//! `lanes.rs` has the connections, `node.rs` who is set aside because it does not answer, and `backend.rs` is the contract.
+//! is asked, `lanes.rs` has the connections, `node.rs` who is set aside because it does not answer, and `backend.rs` is the
+//! contract.
 
 mod acquire;
 mod backend;
@@ -46,5 +46,8 @@ pub use backend::RedlockBackend;
 pub(crate) use capabilities::capabilities;
 pub use config::RedlockConfig;
 pub use init::{Initialized, init};
+#[cfg(test)]
+pub(crate) use script::ALL as REDLOCK_SCRIPTS;
 #[doc(hidden)]
 pub use script::redlock_hash_of;
+pub(crate) use script::{RECORD, member_of};

@@ -14,7 +14,7 @@ use crate::redlock::lanes::Lanes;
 use crate::redlock::trouble::Trouble;
 use crate::redlock::voter::{self, Standing};
 
-/// A node is asked no more than this after the longest ttl has run out.
+/// How much longer than the longest ttl a node waits: clocks do not all run alike.
 const SPARE: Duration = Duration::from_secs(1);
 /// How long it is waited between two looks, at least and at most.
 const SOON: Duration = Duration::from_millis(100);

@@ -14,6 +14,7 @@ use crate::redlock::link::Link;
 use crate::redlock::quorum::{Ballot, Count, Outcome, Said, Vote};
 use crate::redlock::round::{Reply, Round};
 use crate::redlock::script::{self, Question};
+use crate::redlock::trouble::Trouble;
 
 /// Claims whose outcome is unknown, and over which connections they were sent.
 pub(super) type Unanswered = HashMap<OwnerId, (Moment, Vec<Links>)>;
@@ -178,7 +179,7 @@ async fn withdraw_from(
     node: usize,
     older: Vec<Arc<Link>>,
     request: Question,
-) -> Result<(), crate::redlock::trouble::Trouble> {
+) -> Result<(), Trouble> {
     let mut confirmed = false;
     for link in older {
         if link.is_open() && link.query_within::<Value>(BEHIND, request.to(&link)).await.is_ok() {

@@ -8,7 +8,8 @@ use std::time::Duration;
 use redis::Value;
 use tollgate_core::{Clock, Deadline, Details, Extension, Grant, LossCause, Moment, OwnerId, Result};
 
-use crate::redlock::backend::{RedlockBackend, millis};
+use crate::backend::millis;
+use crate::redlock::backend::RedlockBackend;
 use crate::redlock::lanes::Links;
 use crate::redlock::quorum::{Count, Outcome, Said};
 use crate::redlock::round::Round;

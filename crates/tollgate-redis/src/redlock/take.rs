@@ -47,11 +47,13 @@ impl RedlockBackend {
         let mut ballot = Ballot::new(links.len());
         // Where it may have been taken by this request: everywhere but where somebody says that it was not.
         let mut taken = vec![true; links.len()];
-        let taking = Taking::new(&request, token, !self.remembered.has(&request.keys[0], sent));
+        let mut remembered = self.remembered.has(&request.keys[0], sent);
+        let taking = Taking::new(&request, token, remembered);
         let mut round = Round::of_several(&self.lanes, &links, sent, |link| taking.to(link));
         let verdict = round
             .until(|node, reply| {
                 taken[node] = may_have_taken(&reply);
+                remembered &= !may_have_forgotten(&reply);
                 ballot.cast(node, self.plain_vote(node, &links, &reply, token, sent));
                 // A grant needs no more; what fails is given back where it was taken, so everybody is heard.
                 ballot.verdict().filter(|verdict| matches!(verdict, Verdict::Granted { .. }))
@@ -59,7 +61,11 @@ impl RedlockBackend {
             .await
             .or_else(|| ballot.verdict());
         drop(round);
-        self.remembered.note(&request.keys[0], sent);
+        if taking.remember.is_some() {
+            self.remembered.note(&request.keys[0], sent);
+        } else if !remembered {
+            self.remembered.forget(&request.keys[0]);
+        }
         match verdict {
             Some(Verdict::Granted { token, since }) => {
                 let ended = self.granted(claim, &links, token, since, sent).await?;
@@ -124,7 +130,13 @@ fn may_have_taken(reply: &Reply) -> bool {
     }
 }
 
-/// The commands, apart from who the node is.
+/// Whether a node took the lock and did not raise its counter: perhaps it has none any more.
+fn may_have_forgotten(reply: &Reply) -> bool {
+    matches!(reply, Reply::Said(Value::Array(answers)) if matches!(&answers[..], [Value::Okay, Value::Int(0), ..]))
+}
+
+/// The commands, apart from who the node is. A counter is made, and told how long to live, by whoever has not done so
+/// for a while. Others only raise it: one that a node has lost meanwhile would never end.
 struct Taking {
     take: Cmd,
     raise: Cmd,
@@ -132,7 +144,7 @@ struct Taking {
 }
 
 impl Taking {
-    fn new(request: &Request, token: Token, remember: bool) -> Self {
+    fn new(request: &Request, token: Token, remembered: bool) -> Self {
         let [lock, fence] = &request.keys;
         // The mark keeps scripts from taking it for a vote: whether the token was large enough, only this client knows.
         let mut record = Vec::with_capacity(64 + request.rest.len());
@@ -142,8 +154,12 @@ impl Taking {
         let mut take = Cmd::with_capacity(6, lock.len() + record.len() + 24);
         take.arg("SET").arg(lock).arg(record).arg("NX").arg("PX").arg(request.ttl);
         let mut raise = Cmd::with_capacity(6, fence.len() + 32);
-        raise.arg("ZADD").arg(fence).arg("GT").arg("CH").arg(token.get()).arg("f");
-        let remember = remember.then(|| {
+        raise.arg("ZADD").arg(fence);
+        if remembered {
+            raise.arg("XX");
+        }
+        raise.arg("GT").arg("CH").arg(token.get()).arg("f");
+        let remember = (!remembered).then(|| {
             let mut remember = Cmd::new();
             remember.arg("EXPIRE").arg(fence).arg(crate::acquire::REMEMBERED);
             remember

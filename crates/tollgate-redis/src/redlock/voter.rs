@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::{Cmd, FromRedisValue, Value};
 use tollgate_core::{ErrorKind, OwnerId};
 
-use crate::redlock::backend::millis;
+use crate::backend::millis;
 use crate::redlock::lanes::Lanes;
 use crate::redlock::link::Link;
 use crate::redlock::recovery::wait;
@@ -65,7 +65,7 @@ pub(crate) async fn survey(lanes: &Arc<Lanes>) -> Vec<Result<Standing, Trouble>>
 }
 
 async fn standing(link: &Link, max_ttl: Duration) -> Result<Standing, Trouble> {
-    if votes(link).await? {
+    if link.answers().await? {
         return Ok(Standing::Votes);
     }
     let notice = script::NOTICE.of_any(&[RECORD, EMPTY]).arg(&link.run_id);
@@ -81,12 +81,6 @@ async fn member(link: &Link) -> Result<Option<Member>, Trouble> {
     get.arg("GET").arg(RECORD);
     let text: Option<String> = link.query(get).await?;
     Ok(text.and_then(|text| Member::parse(&text)))
-}
-
-async fn votes(link: &Link) -> Result<bool, Trouble> {
-    let mut exists = Cmd::new();
-    exists.arg("EXISTS").arg(&link.member);
-    Ok(link.query::<u64>(exists).await? == 1)
 }
 
 /// Makes a node a voter again with the help of a majority of others that vote.
@@ -106,7 +100,7 @@ async fn readmit_with(lanes: &Arc<Lanes>, node: usize, link: &Link, mutex: &Mute
     let mut voters = Vec::new();
     for other in (0..lanes.nodes.len()).filter(|other| *other != node) {
         if let Ok(link) = lanes.link_to(other).await
-            && votes(&link).await.unwrap_or(false)
+            && link.answers().await.unwrap_or(false)
         {
             voters.push(link);
         }

@@ -7,7 +7,9 @@ if before then
   return granted(before)
 end
 if redis.call('EXISTS', QUEUE) == 0 and fits(mine.kind) then
-  admit(mine, ttl)
+  if not admit(mine, ttl) then
+    return no_tokens()
+  end
   remember(0)
   if mine.kind ~= 'x' then
     mark_many()

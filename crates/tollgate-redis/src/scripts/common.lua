@@ -26,6 +26,8 @@ local HOLDERS, ENDS = SIDE .. 'holders', SIDE .. 'ends'
 local MANY = 'tg1 many'
 -- How long an idle lock's counter is remembered, in seconds; after that the order of tokens rests on the server's clock.
 local REMEMBERED = 608400
+-- The largest token: numbers beyond it are not exact everywhere.
+local LARGEST = 9007199254740991
 
 local clock = redis.call('TIME')
 local micros = clock[1] * 1000000 + clock[2]
@@ -49,19 +51,26 @@ local function unpack_record(text)
   return { mark = mark, owner = owner, kind = kind, token = token, ends = tonumber(ends), ttl = ttl, rest = rest }
 end
 
--- The next token: larger than every one before, also if the counter was forgotten. Whoever lets draw sees to it that it
--- is remembered.
-local function draw()
-  local token = number(micros)
-  if redis.call('ZADD', FENCE, 'GT', 'CH', token, 'f') == 0 then
-    token = number(redis.call('ZINCRBY', FENCE, '1', 'f'))
-  end
-  return token
-end
-
 -- Tokens that are drawn in the next `life` milliseconds are remembered long enough.
 local function remember(life)
   redis.call('EXPIRE', FENCE, number(REMEMBERED + math.ceil(life / 1000)))
+end
+
+-- The next token: larger than every one before, also if the counter was forgotten. Whoever lets draw sees to it that it
+-- is remembered. A counter that was deleted or evicted meanwhile is made anew here, with an end of its own. Nothing if no
+-- number is left.
+local function draw()
+  local token = number(micros)
+  if redis.call('ZADD', FENCE, 'XX', 'GT', 'CH', token, 'f') == 1 then
+    return token
+  end
+  local last = redis.call('ZSCORE', FENCE, 'f')
+  if not last then
+    redis.call('ZADD', FENCE, token, 'f')
+    remember(0)
+    return token
+  end
+  return tonumber(last) < LARGEST and number(redis.call('ZINCRBY', FENCE, '1', 'f')) or nil
 end
 
 -- The exclusive holder, if it is ours and lives; otherwise whether somebody else is in.

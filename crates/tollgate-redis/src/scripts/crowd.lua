@@ -58,16 +58,28 @@ local function write_holder(r, life)
   others.kind, others.last = r.kind, math.max(others.last, r.ends)
 end
 
--- Lets r, which is not in the queue any more, in for `life` milliseconds.
-local function admit(r, life)
-  r.token = draw()
-  write_holder(r, life)
+-- What is answered where a token was needed and none is left.
+local function no_tokens()
+  return redis.error_reply('NOTOKENS ' .. FENCE)
 end
 
--- Hands the lock to r, which was the first waiter.
+-- Lets r, which is not in the queue any more, in for `life` milliseconds. Answers whether there was a token for it.
+local function admit(r, life)
+  r.token = draw()
+  if r.token then
+    write_holder(r, life)
+  end
+  return r.token ~= nil
+end
+
+-- Hands the lock to r, which was the first waiter. Answers whether there was a token for it; if not, it hears of that when
+-- it asks again.
 local function hand_to(r)
-  admit(r, proven(r))
-  tell(r)
+  local is_in = admit(r, proven(r))
+  if is_in then
+    tell(r)
+  end
+  return is_in
 end
 
 local function leave_queue(owner)
@@ -92,10 +104,10 @@ local function advance()
   local r, many = first_waiter(), false
   while r and fits(r.kind) do
     leave_queue(r.owner)
-    hand_to(r)
-    many = many or r.kind ~= 'x'
+    local is_in, alone = hand_to(r), r.kind == 'x'
+    many = many or (is_in and not alone)
     -- Nobody gets in beside an exclusive holder.
-    r = r.kind ~= 'x' and first_waiter()
+    r = not (is_in and alone) and first_waiter()
   end
   if many then
     mark_many()
@@ -118,11 +130,12 @@ end
 
 -- Hands on what an exclusive holder gave back, to `next` first, which was taken out of the queue.
 local function follow_alone(next)
-  if next and next.kind == 'x' then
-    return hand_to(next)
+  local alone = next and next.kind == 'x'
+  if alone and hand_to(next) then
+    return
   end
   redis.call('DEL', LOCK)
-  if next then
+  if next and not alone then
     hand_to(next)
     mark_many()
   end

@@ -7,6 +7,9 @@ if not r then
   return false
 end
 r.token = draw()
+if not r.token then
+  return no_tokens()
+end
 remember(0)
 write_holder(r, r.ends > 0 and r.ends - now or redis.call('PTTL', LOCK))
 return granted(r)

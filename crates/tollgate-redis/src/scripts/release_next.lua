@@ -4,7 +4,9 @@ local was_alone = mark == '+' and tonumber(ends) > now
 local next = was_alone and next_waiter()
 if next and next.kind == 'x' then
   next.token = draw()
-  write_alone(next, proven(next))
-  tell(next)
-  return 1
+  if next.token then
+    write_alone(next, proven(next))
+    tell(next)
+    return 1
+  end
 end

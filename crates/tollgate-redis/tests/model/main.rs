@@ -13,7 +13,9 @@
 //! on a node that does not vote as well, and anything may come between them. A node votes at t if SET said ok, ZADD
 //! said that F rose, and G was below t. A majority of votes is a grant, and there is no commit. Else the client
 //! releases, and goes on to the scripts with the same id. To those the ~ says that nobody asked whether the node may
-//! stand at t: `acquire` answers BUSY to a lock like that of its own id, `commit` moves it only upwards.
+//! stand at t: `acquire` answers BUSY to a lock like that of its own id, `commit` moves it only upwards. A client that
+//! has used the name lately lets no node make an F that has none (`XX`): such a node has no vote then, as any may have
+//! none.
 //!
 //! A node that lost its data is recovered: wait max_ttl since its start, read F and G of a majority of others that
 //! vote, raise G on those to the largest + margin, write the same G with `member`. With too few voters the same is

@@ -2,6 +2,7 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 pub(crate) mod fenced;
+pub(crate) mod places;
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -34,6 +35,13 @@ pub(crate) fn cli(address: SocketAddr, words: &[&str]) -> String {
     command.args(["-h", "127.0.0.1", "-p", &address.port().to_string()]).args(words);
     let output = command.output().unwrap();
     String::from_utf8([output.stdout, output.stderr].concat()).unwrap().trim().to_owned()
+}
+
+/// How often a server has refused with `code`.
+pub(crate) fn refusals(address: SocketAddr, code: &str) -> u64 {
+    let stats = cli(address, &["INFO", "errorstats"]);
+    let count = stats.lines().find_map(|line| line.strip_prefix(&format!("errorstat_{code}:count=")));
+    count.map_or(0, |count| count.trim().parse().unwrap())
 }
 
 /// Waits until `condition` holds.

@@ -1,7 +1,8 @@
 -- Takes the lock on this node, with a token of this node's own. The layout is explained in redlock/mod.rs.
 --
 -- KEYS: 1 lock, 2 fence, 3 member. ARGV: 1 owner, 2 hint, 3 ttl in ms, 4 " <sent> <details>"
--- Answers "<token>", "O<token> <sent>" if the owner had it already, "U" if it took it without a script, "B<pttl>" or "R".
+-- Answers "<token>", "O<token> <sent>" if the owner had it already, "U" if it took it without a script, "B<pttl>" or "R",
+-- or fails with NOTOKENS if the counter is at its end.
 
 local call, owner, token = redis.call, ARGV[1], ARGV[2]
 local g = call('GET', KEYS[3])
@@ -18,7 +19,11 @@ if value then
   end
   return 'B' .. call('PTTL', KEYS[1])
 end
-local last = math.max(tonumber(call('ZSCORE', KEYS[2], 'f') or 0), tonumber(g))
+local last = tonumber(call('ZSCORE', KEYS[2], 'f') or 0)
+if last >= 9007199254740991 then
+  return redis.error_reply('NOTOKENS ' .. KEYS[2])
+end
+last = math.max(last, tonumber(g))
 local hint = tonumber(token)
 if hint <= last or hint > last + 1000000 then
   -- The hint lines the nodes' counters up. A client whose clock is wrong must not drag them far into the future: at most
