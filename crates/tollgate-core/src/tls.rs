@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{CertificateError, ClientConfig, Error as Tls, RootCertStore};
 
+use crate::url::Host;
 use crate::{Error, ErrorKind, Result};
 
 /// Files for an encrypted connection, in PEM.
@@ -78,38 +79,53 @@ fn text(file: &Path) -> Result<String> {
     })
 }
 
-/// What is wrong with an encrypted connection that was not to be had, and what to do, if it is not that nobody is there.
-pub fn mistake(error: &std::io::Error) -> Option<&'static str> {
-    use rustls::{AlertDescription as Alert, CertificateError as Cert, Error as Tls};
+/// What is wrong with an encrypted connection to `host` that was not to be had, and what to do. `plain` is how a URL without
+/// encryption begins.
+pub fn insecure(host: &Host, plain: &str, error: std::io::Error) -> Error {
+    let (kind, message) = match of_tls(&error) {
+        Some(Tls::InvalidMessage(_)) => (
+            ErrorKind::Config,
+            format!("{host} does not speak TLS; write {plain}:// instead of {plain}s://, or another port"),
+        ),
+        Some(Tls::InvalidCertificate(wrong)) => (ErrorKind::Config, mistrusted(host, wrong)),
+        Some(Tls::AlertReceived(_)) => (
+            ErrorKind::Denied,
+            format!("{host} refused our certificate; give one it knows with ?cert=FILE&key=FILE"),
+        ),
+        _ => (
+            ErrorKind::Unavailable,
+            format!("no encrypted connection to {host} came about; does it speak TLS on this port?"),
+        ),
+    };
+    Error::new(kind, message).caused_by(error)
+}
 
-    if error.kind() == std::io::ErrorKind::UnexpectedEof {
-        return Some("it hangs up on encrypted connections; is this the port for them?");
-    }
-    let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<Tls>())?;
-    Some(match tls {
-        Tls::InvalidMessage(_) => "it does not encrypt; is this the port for encrypted connections?",
-        Tls::InvalidCertificate(Cert::NotValidForName | Cert::NotValidForNameContext { .. }) => {
-            "its certificate is for another name than the URL has; write the name that it is for"
+fn mistrusted(host: &Host, wrong: &CertificateError) -> String {
+    use CertificateError as Wrong;
+
+    let advice = match wrong {
+        Wrong::Expired | Wrong::ExpiredContext { .. } => "has expired; have it renewed",
+        Wrong::NotValidYet | Wrong::NotValidYetContext { .. } => {
+            "is not valid yet; compare the clocks of both machines"
         }
-        Tls::InvalidCertificate(Cert::Expired | Cert::ExpiredContext { .. }) => {
-            "its certificate is not valid any more; give it another"
+        Wrong::NotValidForName | Wrong::NotValidForNameContext { .. } => {
+            "is not for that name; write the name that it is for, or have it renewed"
         }
-        Tls::InvalidCertificate(Cert::NotValidYet | Cert::NotValidYetContext { .. }) => {
-            "its certificate is not valid yet; are the clocks right?"
-        }
-        Tls::InvalidCertificate(_) => {
-            "its certificate is not signed by anybody we trust; name who signs it: ?ca=FILE"
-        }
-        Tls::AlertReceived(
-            Alert::CertificateRequired
-            | Alert::BadCertificate
-            | Alert::UnknownCA
-            | Alert::HandshakeFailure
-            | Alert::CertificateUnknown
-            | Alert::AccessDenied,
-        ) => "it does not accept our certificate, or wants one: ?cert=FILE&key=FILE",
-        _ => "encryption cannot be agreed upon",
-    })
+        // Two authorities may have one name.
+        Wrong::UnknownIssuer | Wrong::BadSignature => "is not trusted; name who signed it with ?ca=FILE",
+        _ => "is not trusted; have it renewed, or name who signed it with ?ca=FILE",
+    };
+    format!("the certificate of {host} {advice}")
+}
+
+/// Whether the other side said that it does not want to speak with us.
+pub fn is_refusal(error: &std::io::Error) -> bool {
+    matches!(of_tls(error), Some(Tls::AlertReceived(_)))
+}
+
+/// What was wrong with the encryption, if that is what failed.
+fn of_tls(error: &std::io::Error) -> Option<&Tls> {
+    error.get_ref().and_then(|inner| inner.downcast_ref::<Tls>())
 }
 
 fn roots(ca: Option<&Path>) -> Result<RootCertStore> {

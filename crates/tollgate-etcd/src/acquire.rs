@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use tollgate_core::turn::{Place, Verdict, judge};
 use tollgate_core::{
     Age, Attempt, Claim, Contention, Deadline, Details, Error, ErrorKind, Grant, LockName, Mode, OwnerId,
     Result, Token,
@@ -11,11 +12,10 @@ use tollgate_core::{
 use crate::ask::{Asked, Parts};
 use crate::backend::EtcdBackend;
 use crate::error::over;
-use crate::floor::Floor;
-use crate::keys::{Place, Span, tag};
+use crate::floor;
+use crate::keys::{Span, place, tag};
 use crate::links::Repeat;
 use crate::ops::{created_at, nothing_in, queue, queued, range, read, revision};
-use crate::queue::{Verdict, judge};
 use crate::session::Session;
 use crate::sessions::Spot;
 use crate::wire::request_op::Request as Op;
@@ -49,7 +49,7 @@ pub(crate) struct Placed {
 /// What was seen of the queue before a claim.
 pub(crate) struct View {
     /// The nearest first.
-    ahead: Vec<Place>,
+    ahead: Vec<Place<Vec<u8>>>,
     /// Whether there are no more.
     all: bool,
     /// The revision of the last key that was seen.
@@ -62,7 +62,7 @@ impl View {
     /// What a look at `span` says of those before the claim that was created at `own`.
     pub(crate) fn of(span: &Span, own: i64, found: &RangeResponse, known: i64) -> Self {
         let before = found.kvs.iter().filter(|found| found.create_revision < own);
-        let ahead = before.filter_map(|found| Place::read(span, found)).collect();
+        let ahead = before.filter_map(|found| place(span, found)).collect();
         let last = found.kvs.last().map_or(0, |found| found.create_revision);
         Self { ahead, all: !found.more, last, known }
     }
@@ -173,7 +173,7 @@ impl EtcdBackend {
     }
 
     /// Judges the claim, and reads as much more of the queue as that takes.
-    pub(crate) async fn verdict(&self, claim: &Claim, placed: &mut Placed) -> Result<Verdict> {
+    pub(crate) async fn verdict(&self, claim: &Claim, placed: &mut Placed) -> Result<Verdict<Vec<u8>>> {
         let span = self.layout.claims_on(&claim.name);
         loop {
             let verdict = judge(claim.mode, &placed.view.ahead, placed.view.all);
@@ -228,7 +228,7 @@ impl EtcdBackend {
     /// The token of a claim, by the floor that was read in the same step.
     fn token_of(&self, claim: &Claim, floor: &RangeResponse, revision: i64) -> Result<Token> {
         note_age(claim, revision);
-        Floor::read(floor.kvs.first())?.token(revision)
+        floor::read(floor.kvs.first())?.token(revision)
     }
 
     fn read_floor(&self, name: &LockName) -> RequestOp {

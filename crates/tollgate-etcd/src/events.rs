@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
 use futures_util::stream;
+use tollgate_core::floor::Floor;
+use tollgate_core::turn::how_many_are_in;
 use tollgate_core::{BoxStream, Event, Happening, LockName, Mode, Result, Token};
 
 use crate::backend::EtcdBackend;
 use crate::error::unexpected;
-use crate::floor::Floor;
 use crate::hub::{Signal, Watch, What};
 use crate::keys::mode_of;
-use crate::look::first_waiting;
 use crate::wire::event::EventType;
 use crate::wire::{Event as Change, RangeRequest};
 
@@ -45,7 +45,7 @@ impl Queue {
     /// Who is in now, and what changed.
     fn settle(&mut self, name: &LockName, due: &mut VecDeque<Event>) {
         let modes: Vec<Mode> = self.claims.values().map(|(_, mode)| *mode).collect();
-        let inside = first_waiting(&modes);
+        let inside = how_many_are_in(&modes);
         let holders: Vec<Token> =
             self.claims.keys().take(inside).filter_map(|revision| self.floor.token(*revision).ok()).collect();
         let event = |what| move |token: &Token| Event { name: name.clone(), token: *token, what };

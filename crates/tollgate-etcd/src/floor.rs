@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use serde::{Deserialize, Serialize};
+use tollgate_core::floor::Floor;
 use tollgate_core::{LockName, Result, Token};
 
 use crate::backend::EtcdBackend;
@@ -14,48 +14,9 @@ use crate::{keys::Span, ops};
 /// How many are read at once. etcd takes 128 operations in a transaction.
 const MOST: usize = 100;
 
-/// The steps by which a lock's tokens were raised, oldest first.
-///
-/// A claim's token is its revision and what was added when it came. So later claims have larger tokens, and those who
-/// look find the same number as the claim itself.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Floor(Vec<Step>);
-
-/// From the revision after `since` on, `added` is added.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct Step {
-    /// Zero for the last, whose revision was not known when it was written: it is the key's own.
-    since: i64,
-    added: i64,
-}
-
-impl Floor {
-    /// The floor as etcd has it.
-    pub(crate) fn read(found: Option<&KeyValue>) -> Result<Self> {
-        let Some(found) = found else { return Ok(Self::default()) };
-        let mut steps: Vec<Step> = serde_json::from_slice(&found.value)
-            .map_err(|error| unexpected("a floor that cannot be read").caused_by(error))?;
-        if let Some(last) = steps.last_mut() {
-            last.since = found.mod_revision;
-        }
-        Ok(Self(steps))
-    }
-
-    /// The token of a claim whose key was created at `revision`.
-    pub(crate) fn token(&self, revision: i64) -> Result<Token> {
-        let added = self.0.iter().rev().find(|step| step.since < revision).map_or(0, |step| step.added);
-        Ok(Token::new(revision.saturating_add(added).unsigned_abs())?)
-    }
-
-    /// With every claim after `now` above `floor`; none if that is so already.
-    fn raised(&self, floor: Token, now: i64) -> Option<Self> {
-        let floor = i64::try_from(floor.get()).unwrap_or(i64::MAX);
-        let added = floor - now;
-        if added <= self.0.last().map_or(0, |step| step.added) {
-            return None;
-        }
-        Some(Self([&self.0[..], &[Step { since: 0, added }]].concat()))
-    }
+/// The floor as etcd has it.
+pub(crate) fn read(found: Option<&KeyValue>) -> Result<Floor> {
+    found.map_or(Ok(Floor::default()), |found| Floor::read(&found.value, found.mod_revision))
 }
 
 impl EtcdBackend {
@@ -63,16 +24,14 @@ impl EtcdBackend {
     pub async fn raise_floor(&self, name: &LockName, floor: Token) -> Result<()> {
         let key = self.layout.floor(name);
         loop {
-            let read = RangeRequest { key: key.clone().into(), ..RangeRequest::default() };
-            let answer = self.links.range(read).await?;
+            let asked = RangeRequest { key: key.clone().into(), ..RangeRequest::default() };
+            let answer = self.links.range(asked).await?;
             let now = answer.header.ok_or_else(|| unexpected("no revision"))?.revision;
             let found = answer.kvs.first();
-            let Some(raised) = Floor::read(found)?.raised(floor, now) else { return Ok(()) };
-            let value =
-                serde_json::to_vec(&raised.0).map_err(|error| unexpected("a floor").caused_by(error))?;
+            let Some(raised) = read(found)?.raised(floor, now) else { return Ok(()) };
             let request = TxnRequest {
                 compare: vec![ops::unchanged(&key, found.map_or(0, |found| found.mod_revision))],
-                success: vec![ops::put(&key, value, 0)],
+                success: vec![ops::put(&key, raised.to_json()?, 0)],
                 failure: Vec::new(),
             };
             // Whoever changed it meanwhile, also we ourselves: it is looked at again.
@@ -94,7 +53,7 @@ impl EtcdBackend {
             let answer = self.links.txn(request, Repeat::Yes).await?;
             for (at, name) in names.iter().enumerate() {
                 if let Some(found) = ops::range(&answer, at)?.kvs.first() {
-                    floors.insert((*name).clone(), Floor::read(Some(found))?);
+                    floors.insert((*name).clone(), read(Some(found))?);
                 }
             }
         }
@@ -117,29 +76,6 @@ impl EtcdBackend {
     pub(crate) async fn floor(&self, name: &LockName) -> Result<Floor> {
         let Span { key, .. } = Span::one(self.layout.floor(name));
         let answer = self.links.range(RangeRequest { key: key.into(), ..RangeRequest::default() }).await?;
-        Floor::read(answer.kvs.first())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn stored(floor: &Floor, revision: i64) -> Floor {
-        let value = serde_json::to_vec(&floor.0).unwrap();
-        let found = KeyValue { value: value.into(), mod_revision: revision, ..KeyValue::default() };
-        Floor::read(Some(&found)).unwrap()
-    }
-
-    #[test]
-    fn tokens_rise_over_every_step_and_old_ones_stay() {
-        let token = |floor: &Floor, revision| floor.token(revision).unwrap().get();
-        let none = Floor::default();
-        assert_eq!(token(&none, 10), 10);
-        let first = stored(&none.raised(Token::new(1000).unwrap(), 10).unwrap(), 11);
-        assert_eq!((token(&first, 10), token(&first, 12)), (10, 1002));
-        assert_eq!(first.raised(Token::new(1000).unwrap(), 12), None);
-        let second = stored(&first.raised(Token::new(5000).unwrap(), 20).unwrap(), 21);
-        assert_eq!((token(&second, 10), token(&second, 12), token(&second, 22)), (10, 1002, 5002));
+        read(answer.kvs.first())
     }
 }

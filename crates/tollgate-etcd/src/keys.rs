@@ -13,6 +13,7 @@
 //! can be written in a shell.
 
 use sha2::{Digest, Sha256};
+use tollgate_core::turn::Place;
 use tollgate_core::{LockName, Mode, OwnerId};
 
 use crate::wire::KeyValue;
@@ -156,20 +157,10 @@ fn is_ours(remainder: &[u8]) -> bool {
     ours(remainder).is_some()
 }
 
-/// A claim as etcd has it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
-    pub(crate) key: Vec<u8>,
-    pub(crate) revision: i64,
-    pub(crate) mode: Mode,
-}
-
-impl Place {
-    /// The claim on the lock of `span` that `found` is; none if it is one on a longer name.
-    pub(crate) fn read(span: &Span, found: &KeyValue) -> Option<Self> {
-        let mode = mode_of(span.remainder(&found.key)?);
-        Some(Self { key: found.key.to_vec(), revision: found.create_revision, mode })
-    }
+/// The claim on the lock of `span` that `found` is; none if it is one on a longer name.
+pub(crate) fn place(span: &Span, found: &KeyValue) -> Option<Place<Vec<u8>>> {
+    let mode = mode_of(span.remainder(&found.key)?);
+    Some(Place { key: found.key.to_vec(), mode })
 }
 
 #[cfg(test)]

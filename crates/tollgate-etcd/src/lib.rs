@@ -7,7 +7,7 @@
 //! - `config.rs`: what a URL says. `wire.rs`: the stubs. `link.rs`, `channel.rs`, `secure.rs`: one connection. `links.rs`: the one that is
 //!   used now. `calls.rs`: every call. `patience.rs`: how long it waits. `error.rs`: what a failed call may have done.
 //! - `session.rs`: a lease and what keeps it alive. `sessions.rs`: who lives in which. `slots.rs`: by which number.
-//! - `keys.rs`: the layout. `queue.rs`: who is in, and whom to wait for. `hub.rs`: all watches of a client, `parked.rs`: those
+//! - `keys.rs`: the layout. `hub.rs`: all watches of a client, `parked.rs`: those
 //!   that are kept for the next wait.
 //! - `acquire.rs`: taking a lock, with the requests of `ops.rs`. `ask.rs`: asking for it until there is an answer, `copies.rs`: what comes of
 //!   those that were not answered. `wait.rs`: the wait for it. `backend.rs`: the contract. `look.rs`, `list.rs`, `events.rs`: what others see.
@@ -37,7 +37,6 @@ mod look;
 mod ops;
 mod parked;
 mod patience;
-mod queue;
 mod restored;
 mod secure;
 mod session;

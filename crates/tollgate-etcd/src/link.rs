@@ -13,11 +13,12 @@ use h2::{Ping, PingPong};
 use http::Uri;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tollgate_core::tls::is_refusal;
 use tollgate_core::url::Host;
 use tollgate_core::{Error, ErrorKind, Result};
 
 use crate::channel::Channel;
-use crate::secure::{is_refusal, secured};
+use crate::secure::secured;
 
 /// How often a connection is asked whether it lives. etcd hangs up on those who ask more often than every five seconds.
 const PING_EVERY: Duration = Duration::from_secs(10);

@@ -3,11 +3,11 @@
 use std::collections::{HashMap, VecDeque};
 
 use futures_util::stream;
+use tollgate_core::floor::Floor;
 use tollgate_core::{BoxStream, LockName, LockState, Result};
 
 use crate::backend::EtcdBackend;
 use crate::error::{Failure, Why};
-use crate::floor::Floor;
 use crate::keys::Span;
 use crate::look::Left;
 use crate::wire::{KeyValue, RangeRequest};

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use tollgate_core::floor::Floor;
+use tollgate_core::turn::how_many_are_in;
 use tollgate_core::{Details, Holder, LockName, LockState, Mode, Result, Revocation, Token, Waiter};
 
 use crate::acquire::Value;
 use crate::backend::EtcdBackend;
-use crate::floor::Floor;
 use crate::keys::{Span, mode_of};
 use crate::links::Repeat;
 use crate::ops::{created_at, delete};
@@ -109,17 +110,7 @@ impl EtcdBackend {
 /// How many of `claims`, the oldest first, are in. Once one has to wait, so have all behind it.
 pub(crate) fn inside(span: &Span, claims: &[KeyValue]) -> usize {
     let modes: Vec<Mode> = claims.iter().map(|claim| mode(span, claim)).collect();
-    first_waiting(&modes)
-}
-
-/// How many of a queue are in.
-pub(crate) fn first_waiting(modes: &[Mode]) -> usize {
-    let waits = |at: &usize| match modes[0] {
-        // Those who share are in together however many they are; no need to count all again for each.
-        Mode::Shared => modes[*at] != Mode::Shared,
-        _ => !modes[*at].joins(modes[..*at].iter().copied()),
-    };
-    (0..modes.len()).find(waits).unwrap_or(modes.len())
+    how_many_are_in(&modes)
 }
 
 fn mode(span: &Span, claim: &KeyValue) -> Mode {
@@ -129,21 +120,4 @@ fn mode(span: &Span, claim: &KeyValue) -> Mode {
 /// Who a claim is of; others' values say nothing to us.
 fn details(claim: &KeyValue) -> Details {
     serde_json::from_slice::<Value>(&claim.value).map(|value| value.details).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn those_who_are_in_are_the_first_of_the_queue() {
-        let modes = [Mode::Exclusive, Mode::Shared, Mode::permit(1).unwrap(), Mode::permit(2).unwrap()];
-        for number in 0..4_usize.pow(5) {
-            let queue: Vec<Mode> = (0..5).map(|at| modes[number / 4_usize.pow(at) % 4]).collect();
-            let first = first_waiting(&queue);
-            for at in 0..queue.len() {
-                assert_eq!(at < first, queue[at].joins(queue[..at].iter().copied()), "{queue:?} at {at}");
-            }
-        }
-    }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tollgate_core::turn::{Turn, Verdict};
 use tollgate_core::wait::Outage;
 use tollgate_core::{Backend, Claim, Error, ErrorKind, Grant, LockName, Mode, Result};
 
@@ -11,7 +12,6 @@ use crate::error::over;
 use crate::hub::{Signal, Since, Watch, What};
 use crate::keys::Span;
 use crate::ops::queued;
-use crate::queue::{Turn, Verdict};
 use crate::session::Session;
 use crate::wire::{RangeRequest, RangeResponse};
 
@@ -102,8 +102,8 @@ impl EtcdBackend {
         &self,
         name: &LockName,
         placed: &Placed,
-        turn: Turn,
-        watched: &mut Option<(Turn, Watch)>,
+        turn: Turn<Vec<u8>>,
+        watched: &mut Option<(Turn<Vec<u8>>, Watch)>,
     ) -> AsOf {
         let known = placed.view.known;
         if watched.as_ref().is_none_or(|(same, _)| *same != turn) {
@@ -170,7 +170,7 @@ impl EtcdBackend {
     }
 
     /// What to watch while waiting for `turn`.
-    fn what(&self, name: &LockName, turn: &Turn) -> What {
+    fn what(&self, name: &LockName, turn: &Turn<Vec<u8>>) -> What {
         let (span, deletions) = match turn {
             Turn::Left(key) => (Span::one(key.clone()), true),
             Turn::Moved(key) => (Span::one(key.clone()), false),
@@ -182,7 +182,7 @@ impl EtcdBackend {
     /// Whether the one claim that is waited for is still there; only a look at the queue tells what else may have moved.
     ///
     /// Any member need not ask the others: what comes after `since`, the watch tells.
-    async fn is_still_there(&self, turn: &Turn, own: i64, since: Since) -> Result<Still> {
+    async fn is_still_there(&self, turn: &Turn<Vec<u8>>, own: i64, since: Since) -> Result<Still> {
         let Turn::Left(key) = turn else { return Ok(Still::LookAgain) };
         let request = RangeRequest {
             key: key.clone().into(),
@@ -203,7 +203,7 @@ impl EtcdBackend {
 }
 
 /// Waits for what the watch tells of something after `known`.
-async fn told(known: i64, watched: &mut Option<(Turn, Watch)>) -> AsOf {
+async fn told(known: i64, watched: &mut Option<(Turn<Vec<u8>>, Watch)>) -> AsOf {
     let Some((_, watch)) = watched else { return AsOf::Now };
     match watch.event_after(known).await {
         Some(revision) => AsOf::Revision(revision),
@@ -212,7 +212,7 @@ async fn told(known: i64, watched: &mut Option<(Turn, Watch)>) -> AsOf {
 }
 
 /// A watch broke: after a pause everything is to be looked at, and another one made.
-async fn broken(watched: &mut Option<(Turn, Watch)>) -> AsOf {
+async fn broken(watched: &mut Option<(Turn<Vec<u8>>, Watch)>) -> AsOf {
     *watched = None;
     tokio::time::sleep(PAUSE).await;
     AsOf::Now

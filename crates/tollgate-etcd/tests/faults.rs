@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use support::{backend, claim, ctl, etcdctl, leader, locks, secs, soon, until, url};
-use tollgate_core::{Attempt, Backend, ErrorKind, GuardState, Locks, LossCause, Release};
+use tollgate_core::{Attempt, Backend, ErrorKind, GuardState, LossCause, Release};
+use tollgate_testkit::crowd::Crowd;
 use tollgate_testkit::engines::{self, Config, Data, Engine};
 use tollgate_testkit::fault::Operation;
 use tollgate_testkit::proxy::{Close, Deed, Direction, Fate, Proxy, Which};
@@ -17,74 +18,12 @@ fn three() -> Engine {
     engines::private(&Config::etcd().nodes(3)).unwrap()
 }
 
-/// A crowd that takes one lock again and again, and what it saw.
-struct Crowd {
-    stop: Arc<AtomicUsize>,
-    rounds: Arc<AtomicUsize>,
-    tasks: Vec<tokio::task::JoinHandle<Vec<u64>>>,
-}
-
-impl Crowd {
-    fn start(clients: &[Locks], tasks: usize) -> Self {
-        let (stop, rounds, inside) =
-            (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
-        let tasks = (0..tasks).map(|task| {
-            let (locks, stop, rounds, inside) =
-                (clients[task % clients.len()].clone(), Arc::clone(&stop), rounds.clone(), inside.clone());
-            tokio::spawn(async move {
-                let mut tokens = Vec::new();
-                while stop.load(Ordering::SeqCst) == 0 {
-                    // An engine without a leader says that it does not know.
-                    let Ok(guard) = locks.lock("crowded").ttl(secs(5)).acquire().await else {
-                        tokio::time::sleep(Duration::from_millis(20)).await;
-                        continue;
-                    };
-                    if guard.check().is_err() {
-                        continue;
-                    }
-                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two were in at once");
-                    tokio::task::yield_now().await;
-                    inside.fetch_sub(1, Ordering::SeqCst);
-                    tokens.push(guard.token().get());
-                    rounds.fetch_add(1, Ordering::SeqCst);
-                    let _ = guard.release().await;
-                }
-                tokens
-            })
-        });
-        Self { tasks: tasks.collect(), stop, rounds }
-    }
-
-    /// Waits until so many more have been in.
-    async fn goes_on(&self, rounds: usize) -> Duration {
-        let (began, so_far) = (Instant::now(), self.rounds.load(Ordering::SeqCst));
-        until("the crowd goes on", async || self.rounds.load(Ordering::SeqCst) >= so_far + rounds).await;
-        began.elapsed()
-    }
-
-    /// Every token that was given is another.
-    async fn end(self) -> usize {
-        self.stop.store(1, Ordering::SeqCst);
-        let mut all = Vec::new();
-        for task in self.tasks {
-            let tokens = soon("the crowd ends", task).await.expect("nobody met anybody inside");
-            assert!(tokens.is_sorted(), "tokens fell");
-            all.extend(tokens);
-        }
-        let many = all.len();
-        all.sort_unstable();
-        all.dedup();
-        assert_eq!(all.len(), many, "a token was given twice");
-        many
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_is_killed_costs_an_election_and_nothing_else() {
     let engine = three();
     let clients = [locks(&url(&engine)).await.unwrap(), locks(&url(&engine)).await.unwrap()];
     let held = clients[0].lock("held").ttl(secs(5)).acquire().await.unwrap();
-    let crowd = Crowd::start(&clients, 6);
+    let crowd = Crowd::start(&clients, 6, secs(5));
     crowd.goes_on(10).await;
     for _ in 0..tollgate_testkit::scale::scale(2, 20) {
         let old = leader(&engine).expect("somebody leads");
@@ -115,7 +54,7 @@ async fn a_follower_that_is_killed_takes_no_lock_with_it() {
     for (n, locks) in clients.iter().enumerate() {
         guards.push(locks.lock(format!("own/{n}")).ttl(secs(5)).acquire().await.unwrap());
     }
-    let crowd = Crowd::start(&clients, 6);
+    let crowd = Crowd::start(&clients, 6, secs(5));
     crowd.goes_on(10).await;
     followers[0].kill();
     crowd.goes_on(20).await;

@@ -6,7 +6,7 @@ use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-use tollgate_core::tls::{Pem, TlsFiles, mistake, pem};
+use tollgate_core::tls::{Pem, TlsFiles, insecure, is_refusal, pem};
 use tollgate_core::url::Host;
 use tollgate_core::{Clock, Error, ErrorKind, Moment, Result};
 use zookeeper_client::{Client, Error as Fault, TlsOptions};
@@ -52,7 +52,7 @@ pub(crate) async fn open(config: &ZooKeeperConfig, clock: &dyn Clock, ttl: Durat
             }
             Err(Refusal::Fault(fault)) => {
                 let why = why_not(config).await;
-                if why.kind == ErrorKind::Config || why.is_final || Instant::now() >= end {
+                if why.kind != ErrorKind::Unavailable || why.is_final || Instant::now() >= end {
                     return Err(Error::new(why.kind, why.text).caused_by(fault));
                 }
             }
@@ -112,30 +112,26 @@ struct Why {
 
 /// Asks every server what is wrong with it: the driver does not tell.
 async fn why_not(config: &ZooKeeperConfig) -> Why {
-    let mut all = Vec::new();
-    let (mut is_final, mut mistakes) = (true, 0);
+    let (mut all, mut is_final) = (Vec::new(), true);
+    let mut kind = None;
     for host in &config.hosts {
         let says = match &config.tls {
             None => said_by(host).await,
             Some(files) => shown_by(host, files).await,
         };
-        let says = match says {
+        let (says, its_kind) = match says {
             Ok(says) => {
                 is_final = false;
-                says
+                (format!("{host}: {says}"), ErrorKind::Unavailable)
             }
-            Err(error) => {
-                is_final &= error.kind() != std::io::ErrorKind::TimedOut;
-                let mistake = config.tls.as_ref().and_then(|_| mistake(&error));
-                mistakes += usize::from(mistake.is_some());
-                mistake.map_or_else(|| error.to_string(), str::to_owned)
-            }
+            Err(error) => (error.message().to_owned(), error.kind()),
         };
-        all.push(format!("{host}: {says}"));
+        all.push(says);
+        // What all have in common, or that there is nobody.
+        kind = Some(kind.filter(|kind| *kind != its_kind).map_or(its_kind, |_| ErrorKind::Unavailable));
     }
-    let kind = if mistakes == all.len() { ErrorKind::Config } else { ErrorKind::Unavailable };
     let text = format!("no server of this ZooKeeper gives us a session: {}", all.join("; "));
-    Why { kind, text, is_final }
+    Why { kind: kind.unwrap_or(ErrorKind::Unavailable), text, is_final }
 }
 
 /// What a server answers to one of ZooKeeper's words of four letters.
@@ -153,23 +149,40 @@ pub(crate) async fn asked(host: &Host, word: &str) -> std::io::Result<String> {
 }
 
 /// How a server takes an encrypted connection.
-async fn shown_by(host: &Host, files: &TlsFiles) -> std::io::Result<String> {
+async fn shown_by(host: &Host, files: &TlsFiles) -> Result<String> {
+    let config = tollgate_core::tls::client(files, &[])?;
+    let name = ServerName::try_from(host.name.clone()).map_err(|error| {
+        Error::invalid(format!("{} is no name that a certificate can have", host.name)).caused_by(error)
+    })?;
     let handshake = async {
-        let config = tollgate_core::tls::client(files, &[]).map_err(std::io::Error::other)?;
-        let name = ServerName::try_from(host.name.clone()).map_err(std::io::Error::other)?;
-        let stream = TcpStream::connect((host.name.as_str(), host.port)).await?;
-        TlsConnector::from(config).connect(name, stream).await
+        let stream =
+            TcpStream::connect((host.name.as_str(), host.port)).await.map_err(|error| away(host, &error))?;
+        let mut stream = TlsConnector::from(config)
+            .connect(name, stream)
+            .await
+            .map_err(|error| insecure(host, "zookeeper", error))?;
+        // It says only now that it does not like our certificate, or that we have none.
+        match tokio::time::timeout(TO_SAY / 2, stream.read_u8()).await {
+            Ok(Err(error)) if is_refusal(&error) => Err(insecure(host, "zookeeper", error)),
+            _ => Ok("it takes the connection, and gives no session; has it a leader?".to_owned()),
+        }
     };
-    match tokio::time::timeout(TO_SAY, handshake).await {
-        Ok(Ok(_)) => Ok("it takes the connection, and gives no session; has it a leader?".to_owned()),
-        Ok(Err(error)) => Err(error),
-        Err(_) => Ok("it does not speak TLS, or does not answer".to_owned()),
-    }
+    let silent = || Ok("it does not answer, or does not speak TLS".to_owned());
+    tokio::time::timeout(TO_SAY, handshake).await.unwrap_or_else(|_| silent())
+}
+
+fn away(host: &Host, error: &std::io::Error) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("{host}: {error}"))
 }
 
 /// What a server says of itself.
-async fn said_by(host: &Host) -> std::io::Result<String> {
-    let text = asked(host, "srvr").await?;
+async fn said_by(host: &Host) -> Result<String> {
+    let text = match asked(host, "srvr").await {
+        Err(error) if error.kind() == std::io::ErrorKind::TimedOut => {
+            return Ok("it does not answer; does it want TLS?".to_owned());
+        }
+        text => text.map_err(|error| away(host, &error))?,
+    };
     Ok(match text.lines().next() {
         Some(line) if line.contains("not currently serving") => "it has no leader".to_owned(),
         Some(line) if line.starts_with("Zookeeper version") => "it serves others".to_owned(),
