@@ -15,7 +15,7 @@ use crate::error::over;
 use crate::floor;
 use crate::keys::{Span, place, tag};
 use crate::links::Repeat;
-use crate::ops::{created_at, nothing_in, queue, queued, range, read, revision};
+use crate::ops::{created, created_at, how_many, nothing_in, queue, queued, range, read, revision};
 use crate::session::Session;
 use crate::sessions::Spot;
 use crate::wire::request_op::Request as Op;
@@ -135,34 +135,27 @@ impl EtcdBackend {
         Ok(Some(Attempt::Busy(Contention { ahead: all.then_some(ahead.len()), retry_after: None })))
     }
 
-    /// Puts the claim into the queue and looks at those before it, in one step. The same claim again keeps its place.
+    /// Puts the claim into the queue, and finds out in the same step whether it is alone there. The same claim again keeps its
+    /// place.
+    ///
+    /// Those before it are read afterwards, if there are any: etcd reads and sorts the whole queue for that, and while it
+    /// does so in a transaction nothing else goes on.
     pub(crate) async fn place(&self, claim: &Claim) -> Result<Placed> {
         let span = self.layout.claims_on(&claim.name);
         let Asked { session, spot, key, answer } = self
             .ask(claim, |Parts { put, wanted, silence }| TxnRequest {
                 compare: vec![wanted],
-                success: [
-                    vec![put, queue(&span, i64::MAX, page(claim.mode)), self.read_floor(&claim.name)],
-                    silence,
-                ]
-                .concat(),
+                success: [vec![put, how_many(&span), self.read_floor(&claim.name)], silence].concat(),
                 failure: Vec::new(),
             })
             .await?;
         if !answer.succeeded {
             return Err(Error::new(ErrorKind::Lost, "this claim was withdrawn; make another").retryable(true));
         }
-        let (known, found) = (revision(&answer)?, range(&answer, 1)?);
-        let floor = range(&answer, 2)?;
-        if found.kvs.first().is_some_and(|first| first.key == key) {
-            let own = found.kvs[0].create_revision;
-            let (view, token) = (View::of(&span, own, found, known), self.token_of(claim, floor, own)?);
-            return Ok(Placed { session, spot, key, revision: own, token, view });
-        }
-        // It was there before, and others have come since.
-        let own = self.created(&key).await?.ok_or_else(over)?;
-        let (token, view) =
-            (self.token_of(claim, floor, own)?, View { ahead: Vec::new(), all: false, last: own, known });
+        let known = revision(&answer)?;
+        let own = created(&answer, 0, known)?;
+        let token = self.token_of(claim, range(&answer, 2)?, own)?;
+        let view = View { ahead: Vec::new(), all: range(&answer, 1)?.count == 1, last: own, known };
         Ok(Placed { session, spot, key, revision: own, token, view })
     }
 
@@ -180,12 +173,17 @@ impl EtcdBackend {
             if verdict != Verdict::More {
                 return Ok(verdict);
             }
-            let request = queued(&span, placed.view.last - 1, PAGE * 4);
-            let answer = self.links.range(request).await?;
-            let next = View::of(&span, placed.revision, &answer, placed.view.known);
+            let is_first = placed.view.last == placed.revision;
+            let many = if is_first { page(claim.mode) } else { PAGE * 4 };
+            // Any member that knows of us knows of those who were there before.
+            let request = queued(&span, placed.view.last - 1, many);
+            let answer = self.read_as_of(request, placed.view.known).await?;
+            let now = answer.header.map_or(0, |header| header.revision);
+            let known = if is_first { now } else { placed.view.known };
+            let next = View::of(&span, placed.revision, &answer, known);
             // None is ever added before us: what was seen is at most too much.
             placed.view.ahead.extend(next.ahead);
-            (placed.view.all, placed.view.last) = (next.all, next.last);
+            (placed.view.all, placed.view.last, placed.view.known) = (next.all, next.last, known);
         }
     }
 

@@ -15,7 +15,7 @@ use crate::carried::Carried;
 use crate::copies::Ended;
 use crate::error::{Executed, Failure, Why};
 use crate::links::Repeat;
-use crate::ops::{absent, delete, put};
+use crate::ops::{absent, delete, put, replace};
 use crate::session::Session;
 use crate::sessions::Spot;
 use crate::wire::{Compare, RequestOp, TxnRequest, TxnResponse};
@@ -56,7 +56,7 @@ impl EtcdBackend {
             let copy = |number| {
                 let said = |number| self.layout.withdrawn(claim.owner, spot.lease, number);
                 request(Parts {
-                    put: put(&key, value.clone(), spot.lease),
+                    put: replace(&key, value.clone(), spot.lease),
                     wanted: absent(&said(number)),
                     silence: (1..number).map(|before| put(&said(before), Vec::new(), spot.lease)).collect(),
                 })

@@ -45,6 +45,37 @@ pub(crate) fn put(key: &[u8], value: Vec<u8>, lease: i64) -> RequestOp {
     RequestOp { request: Some(Op::RequestPut(put)) }
 }
 
+/// The same, answered with what was there before.
+pub(crate) fn replace(key: &[u8], value: Vec<u8>, lease: i64) -> RequestOp {
+    let put = PutRequest {
+        key: key.to_vec().into(),
+        value: value.into(),
+        lease,
+        prev_kv: true,
+        ..PutRequest::default()
+    };
+    RequestOp { request: Some(Op::RequestPut(put)) }
+}
+
+/// When the key was created that [`replace`] wrote at `now`.
+pub(crate) fn created(answer: &TxnResponse, at: usize, now: i64) -> Result<i64> {
+    match answer.responses.get(at).and_then(|response| response.response.as_ref()) {
+        Some(Done::ResponsePut(put)) => Ok(put.prev_kv.as_ref().map_or(now, |before| before.create_revision)),
+        other => Err(unexpected(&format!("{other:?}"))),
+    }
+}
+
+/// How many keys are in `span`. etcd reads none of them for that.
+pub(crate) fn how_many(span: &Span) -> RequestOp {
+    let range = RangeRequest {
+        key: span.key.clone().into(),
+        range_end: span.end.clone().into(),
+        count_only: true,
+        ..RangeRequest::default()
+    };
+    RequestOp { request: Some(Op::RequestRange(range)) }
+}
+
 pub(crate) fn delete(key: &[u8]) -> DeleteRangeRequest {
     DeleteRangeRequest { key: key.to_vec().into(), ..DeleteRangeRequest::default() }
 }

@@ -161,7 +161,7 @@ impl EtcdBackend {
     }
 
     /// Reads what some member has at revision `least` or a later one.
-    async fn read_as_of(&self, request: RangeRequest, least: i64) -> Result<RangeResponse> {
+    pub(crate) async fn read_as_of(&self, request: RangeRequest, least: i64) -> Result<RangeResponse> {
         let answer = self.links.range(RangeRequest { serializable: true, ..request.clone() }).await?;
         if revision(&answer) >= least {
             return Ok(answer);

@@ -104,8 +104,7 @@ impl ZooKeeperBackend {
         open.calls.connected().await?;
         loop {
             self.sessions.asking(claim.owner);
-            // Both go out at once, and are served in this order.
-            let (created, seen) = join(open.calls.claim(&path, data), open.calls.children(&folder)).await;
+            let (created, seen) = open.calls.claim_and_look(&path, data, &folder).await;
             match created {
                 Ok((number, stat)) => {
                     let node = format!("{start}{number}");

@@ -61,6 +61,23 @@ impl Calls {
         Ok((sequence.to_string(), stat))
     }
 
+    /// Creates the node of a claim, and looks at its folder after that. Both go out at once, and are served in this order, so that
+    /// whoever waits is woken once: by the second answer.
+    pub(crate) async fn claim_and_look(
+        &self,
+        start: &str,
+        data: &[u8],
+        folder: &str,
+    ) -> (Answer<(String, Stat)>, Answer<Vec<String>>) {
+        let acls = self.acls();
+        let options = CreateMode::EphemeralSequential.with_acls(Acls::new(&acls));
+        // The driver sends a request when it is made, not when it is waited for.
+        let (created, seen) = (self.client.create(start, data, &options), self.client.list_children(folder));
+        let seen = answered(seen).await;
+        let created = answered(created).await;
+        (created.map(|(stat, sequence)| (sequence.to_string(), stat)), seen)
+    }
+
     /// Creates a folder, and those it is in where they are missing. ZooKeeper removes the folders of locks when nothing has been
     /// in them for a while, also between two of these steps; `kept` is the last that stays.
     pub(crate) async fn folder(&self, path: &str, kept: &str) -> Answer<()> {
