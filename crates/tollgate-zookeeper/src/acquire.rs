@@ -13,7 +13,7 @@ use tollgate_core::{
 use crate::backend::ZooKeeperBackend;
 use crate::calls::Calls;
 use crate::error::{Trouble, over};
-use crate::paths::is_of;
+use crate::paths::{is_of, of_owner};
 use crate::queue::Standing;
 use crate::session::{Open, Session};
 
@@ -189,7 +189,7 @@ pub(crate) async fn sweep(calls: &Calls, folder: &str, owner: OwnerId) -> Result
         Err(Trouble::NoNode) => return Ok(()),
         children => children?,
     };
-    for child in children.iter().filter(|child| is_of(owner, child)) {
+    for child in of_owner(owner, &children) {
         let path = format!("{folder}/{child}");
         match calls.data(&path).await {
             Ok((_, stat)) if stat.ephemeral_owner == calls.session() => {

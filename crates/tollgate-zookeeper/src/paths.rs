@@ -98,9 +98,19 @@ pub(crate) fn tag(owner: OwnerId) -> String {
     digest[..16].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// Those of `nodes` that were made for claims of this owner.
+pub(crate) fn of_owner(owner: OwnerId, nodes: &[String]) -> impl Iterator<Item = &String> {
+    let tag = tag(owner);
+    nodes.iter().filter(move |node| has(&tag, node))
+}
+
 /// Whether a node was made for a claim of this owner.
 pub(crate) fn is_of(owner: OwnerId, node: &str) -> bool {
-    node.strip_prefix(tag(owner).as_str()).is_some_and(|rest| rest.starts_with('-'))
+    has(&tag(owner), node)
+}
+
+fn has(tag: &str, node: &str) -> bool {
+    node.strip_prefix(tag).is_some_and(|rest| rest.starts_with('-'))
 }
 
 /// Whether a part of a name could be taken for a claim.

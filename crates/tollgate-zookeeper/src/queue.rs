@@ -7,7 +7,7 @@ use tollgate_core::{ErrorKind, OwnerId, Result};
 
 use crate::calls::Calls;
 use crate::error::{Trouble, over};
-use crate::paths::{Layout, Node, is_of};
+use crate::paths::{Layout, Node, of_owner};
 
 /// How often a waiter looks again though it was told of nothing.
 const AT_LEAST_EVERY: Duration = Duration::from_secs(15);
@@ -62,7 +62,7 @@ impl Standing {
             Err(Trouble::NoNode) => return Err(over()),
             seen => seen?,
         };
-        for other in children.iter().filter(|child| is_of(self.owner, child) && **child != self.node.name) {
+        for other in of_owner(self.owner, &children).filter(|child| **child != self.node.name) {
             // Of a request that came twice, or of an earlier session that is not over yet.
             self.calls.delete(&format!("{}/{other}", self.folder)).await?;
         }
