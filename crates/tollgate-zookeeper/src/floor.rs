@@ -3,8 +3,9 @@
 //! To read it for every grant would cost a request. So each session watches it: a server tells of a change before it answers
 //! whatever came after that change, so that a claim whose node is younger than the floor finds it changed.
 
+use std::sync::{Mutex, PoisonError};
+
 use futures_util::FutureExt;
-use tokio::sync::Mutex;
 use tollgate_core::floor::Floor;
 use tollgate_core::{BoxFuture, Result, Token};
 use zookeeper_client::WatchedEvent;
@@ -32,18 +33,27 @@ impl Floors {
 
     /// The token of a claim whose node was created by the transaction `created`, which was answered just now.
     pub(crate) async fn token(&self, calls: &Calls, created: i64) -> Result<Token> {
-        let mut known = self.known.lock().await;
-        if let Some(Known { floor, changed }) = &mut *known
-            && changed.as_mut().now_or_never().is_none()
-        {
-            return floor.token(created);
+        if let Some(token) = self.known(created) {
+            return token;
         }
-        *known = None;
+        // Nobody waits for whoever asks: it may be stopped here for as long as it likes.
         let (is_there, watcher) = calls.is_there_and_watch(&self.path).await?;
         let floor = if is_there { read(calls, &self.path).await? } else { Floor::default() };
         let token = floor.token(created);
-        *known = Some(Known { floor, changed: Box::pin(watcher.changed()) });
+        let known = Known { floor, changed: Box::pin(watcher.changed()) };
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(known);
         token
+    }
+
+    /// The same if the floor is known and has not changed.
+    fn known(&self, created: i64) -> Option<Result<Token>> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let Known { floor, changed } = known.as_mut()?;
+        if changed.as_mut().now_or_never().is_some() {
+            *known = None;
+            return None;
+        }
+        Some(floor.token(created))
     }
 }
 

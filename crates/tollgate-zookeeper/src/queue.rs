@@ -79,19 +79,24 @@ impl Standing {
 
     /// Waits until the queue may have moved.
     async fn until_moved(&self, turn: Turn<String>) -> Result<(), Trouble> {
-        let watch = match turn {
-            Turn::Left(node) | Turn::Moved(node) => {
-                self.calls.data_and_watch(&format!("{}/{node}", self.folder)).await?.2
-            }
-            Turn::AnyLeft => {
-                let (children, watch) = self.calls.children_and_watch(&self.folder).await?;
-                let ahead = self.before(&children).map_err(Trouble::Failed)?;
-                if judge(self.node.mode, &ahead, true) != Verdict::After(Turn::AnyLeft) {
-                    return Ok(());
-                }
-                watch
-            }
+        let watch = match &turn {
+            Turn::Left(node) => return self.until_told(node).await,
+            Turn::Moved(node) => self.calls.data_and_watch(&format!("{}/{node}", self.folder)).await?.2,
+            Turn::AnyLeft => self.calls.children_and_watch(&self.folder).await?.1,
         };
+        // What happened between our last look and the watch, it does not tell.
+        let children = self.calls.children(&self.folder).await?;
+        let ahead = self.before(&children).map_err(Trouble::Failed)?;
+        if judge(self.node.mode, &ahead, true) != Verdict::After(turn) {
+            return Ok(());
+        }
+        watch.changed().await;
+        Ok(())
+    }
+
+    /// Waits until a node is gone, or written again.
+    async fn until_told(&self, node: &str) -> Result<(), Trouble> {
+        let (_, _, watch) = self.calls.data_and_watch(&format!("{}/{node}", self.folder)).await?;
         watch.changed().await;
         Ok(())
     }
