@@ -59,7 +59,7 @@ impl ZooKeeperBackend {
     /// The claims among the nodes in a lock's folder, the oldest first.
     fn in_order(&self, children: &[String]) -> Vec<Node> {
         let mut nodes: Vec<Node> = children.iter().filter_map(|child| self.layout.read(child)).collect();
-        // Numbers wrap around: the differences from any of them do not.
+        // By their differences, as `queue.rs` has it.
         let any = nodes.first().map_or(0, |node| node.sequence);
         nodes.sort_unstable_by_key(|node| node.sequence.wrapping_sub(any));
         nodes

@@ -104,7 +104,8 @@ impl Standing {
 
 /// Those of `nodes` that are before `own`, the nearest first.
 ///
-/// Numbers wrap around: what counts is the difference. Claims that are there together are never half of all numbers apart.
+/// What counts is the difference of their numbers. ZooKeeper does not count on after the largest: it gives that one again, and claims
+/// with one number do not see each other here. `docs/backends/zookeeper.md` says so.
 fn before(own: &Node, nodes: impl Iterator<Item = Node>) -> Vec<Place<String>> {
     let mut before: Vec<(i32, Place<String>)> = nodes
         .map(|node| (own.sequence.wrapping_sub(node.sequence), node))
@@ -132,7 +133,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever number the first of a queue got, also when the numbers wrap around in the middle of it.
+        /// Whatever number the first of a queue got. Not what ZooKeeper does at the largest, where it gives one number again.
         #[test]
         fn a_queue_is_in_the_order_in_which_it_came(first: i32, length in 1..200_i32, own in 0..200_i32) {
             let own = own % length;
