@@ -34,9 +34,14 @@ pub(crate) async fn take(locks: &Locks, wanted: &Wanted<'_>, signals: &mut Signa
     let taking = async {
         if waits_for_ever { request.acquire().await.map(Some) } else { request.try_acquire().await }
     };
+    // Beside it: to look who is in the way may take long, and must not keep us from taking.
+    let telling = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        tell::note_on_terminal(&format!("waiting for {}", in_the_way(locks, wanted).await));
+    };
     let mut told = false;
     let ended = {
-        tokio::pin!(taking);
+        tokio::pin!(taking, telling);
         loop {
             tokio::select! {
                 biased;
@@ -50,10 +55,7 @@ pub(crate) async fn take(locks: &Locks, wanted: &Wanted<'_>, signals: &mut Signa
                     }
                 },
                 signal = signals.next() => break Exit::of_signal(signal),
-                () = tokio::time::sleep(Duration::from_secs(1)), if !told => {
-                    told = true;
-                    tell::note_on_terminal(&format!("waiting for {}", in_the_way(locks, wanted).await));
-                }
+                () = &mut telling, if !told => told = true,
             }
         }
     };
@@ -99,4 +101,48 @@ async fn in_the_way(locks: &Locks, wanted: &Wanted<'_>) -> String {
 async fn busy(locks: &Locks, wanted: &Wanted<'_>) -> Exit {
     tell::note(&format!("busy: {}", in_the_way(locks, wanted).await));
     wanted.claim.conflict_exit_code.map_or(Exit::BUSY, Exit::of_command)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tollgate::LockName;
+    use tollgate_core::layer::Layer;
+    use tollgate_core::{Backend, BoxFuture, LockState};
+    use tollgate_embedded::MemoryBackend;
+
+    use super::*;
+
+    /// An engine that gives locks, and never says who has them.
+    struct Discreet(MemoryBackend);
+
+    impl Layer for Discreet {
+        fn inner(&self) -> &dyn Backend {
+            &self.0
+        }
+
+        fn inspect<'a>(&'a self, _: &'a LockName) -> BoxFuture<'a, Result<Option<LockState>>> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    #[tokio::test]
+    async fn who_looks_who_is_in_the_way_goes_on_taking() {
+        let engine = MemoryBackend::named("discreet").unwrap();
+        let holder = Locks::new(Arc::new(engine.clone())).unwrap().lock("x").acquire().await.unwrap();
+        let locks = Locks::new(Arc::new(Discreet(engine))).unwrap();
+        let (claim, ttl) = (ClaimArgs::default(), Duration::from_secs(60));
+        let names = ["x".to_owned()];
+        let wanted = Wanted { names: &names, ttl, claim: &claim, meta: Vec::new(), detached: false };
+        let mut signals = Signals::listen().unwrap();
+        let released = async {
+            // Longer than it takes until somebody wants to know.
+            tokio::time::sleep(Duration::from_millis(1_500)).await;
+            holder.release().await.unwrap();
+        };
+        let both = async { tokio::join!(take(&locks, &wanted, &mut signals), released) };
+        let (taken, ()) = tokio::time::timeout(Duration::from_secs(10), both).await.expect("it is taken");
+        assert!(matches!(taken, Ok(Taken::Held(_))));
+    }
 }
