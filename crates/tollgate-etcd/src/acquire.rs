@@ -14,6 +14,7 @@ use crate::backend::EtcdBackend;
 use crate::error::over;
 use crate::floor;
 use crate::keys::{Span, place, tag};
+use crate::line::Member;
 use crate::links::Repeat;
 use crate::ops::{created, created_at, how_many, nothing_in, queue, queued, range, read, revision};
 use crate::session::Session;
@@ -44,16 +45,18 @@ pub(crate) struct Placed {
     pub(crate) revision: i64,
     token: Token,
     pub(crate) view: View,
+    /// Its place among this client's other claims that wait.
+    pub(crate) fellows: Option<Member>,
 }
 
 /// What was seen of the queue before a claim.
 pub(crate) struct View {
     /// The nearest first.
-    ahead: Vec<Place<Vec<u8>>>,
+    pub(crate) ahead: Vec<Place<Vec<u8>>>,
     /// Whether there are no more.
-    all: bool,
+    pub(crate) all: bool,
     /// The revision of the last key that was seen.
-    last: i64,
+    pub(crate) last: i64,
     /// The revision of the look.
     pub(crate) known: i64,
 }
@@ -79,7 +82,7 @@ impl EtcdBackend {
         {
             return Ok(attempt);
         }
-        let mut placed = self.place(claim).await?;
+        let mut placed = self.place(claim, None).await?;
         match self.verdict(claim, &mut placed).await? {
             Verdict::In => Ok(Attempt::Granted(self.granted(claim, &placed))),
             _ => {
@@ -119,7 +122,7 @@ impl EtcdBackend {
         if answer.succeeded {
             let token = self.token_of(claim, range(&answer, 1)?, known)?;
             let view = View { ahead: Vec::new(), all: true, last: known, known };
-            let placed = Placed { session, spot, key, revision: known, token, view };
+            let placed = Placed { session, spot, key, revision: known, token, view, fellows: None };
             return Ok(Some(Attempt::Granted(self.granted(claim, &placed))));
         }
         let found = range(&answer, 0)?;
@@ -139,13 +142,15 @@ impl EtcdBackend {
     /// place.
     ///
     /// Those before it are read afterwards, if there are any: etcd reads and sorts the whole queue for that, and while it
-    /// does so in a transaction nothing else goes on.
-    pub(crate) async fn place(&self, claim: &Claim) -> Result<Placed> {
+    /// does so in a transaction nothing else goes on. Where others of this client wait, it need not even count them.
+    pub(crate) async fn place(&self, claim: &Claim, fellows: Option<Member>) -> Result<Placed> {
         let span = self.layout.claims_on(&claim.name);
+        let is_crowded = fellows.as_ref().is_some_and(|fellows| fellows.shared_line().is_some());
+        let count = || if is_crowded { Vec::new() } else { vec![how_many(&span)] };
         let Asked { session, spot, key, answer } = self
             .ask(claim, |Parts { put, wanted, silence }| TxnRequest {
                 compare: vec![wanted],
-                success: [vec![put, how_many(&span), self.read_floor(&claim.name)], silence].concat(),
+                success: [vec![put, self.read_floor(&claim.name)], count(), silence].concat(),
                 failure: Vec::new(),
             })
             .await?;
@@ -154,9 +159,10 @@ impl EtcdBackend {
         }
         let known = revision(&answer)?;
         let own = created(&answer, 0, known)?;
-        let token = self.token_of(claim, range(&answer, 2)?, own)?;
-        let view = View { ahead: Vec::new(), all: range(&answer, 1)?.count == 1, last: own, known };
-        Ok(Placed { session, spot, key, revision: own, token, view })
+        let token = self.token_of(claim, range(&answer, 1)?, own)?;
+        let all = !is_crowded && range(&answer, 2)?.count == 1;
+        let view = View { ahead: Vec::new(), all, last: own, known };
+        Ok(Placed { session, spot, key, revision: own, token, view, fellows })
     }
 
     /// The revision that created a key that is there.
@@ -174,6 +180,10 @@ impl EtcdBackend {
                 return Ok(verdict);
             }
             let is_first = placed.view.last == placed.revision;
+            if is_first && let Some(view) = self.view_of_all(claim, placed).await? {
+                placed.view = view;
+                continue;
+            }
             let many = if is_first { page(claim.mode) } else { PAGE * 4 };
             // Any member that knows of us knows of those who were there before.
             let request = queued(&span, placed.view.last - 1, many);

@@ -79,6 +79,8 @@ impl EtcdBackend {
         owner: OwnerId,
         copy: impl Fn(u32) -> TxnRequest,
     ) -> Result<TxnResponse, Failure> {
+        // Nothing closes it; and who passes anyway is one too many, no more.
+        let _turn = self.turnstile.acquire().await;
         let end = Instant::now() + ALL_TOGETHER;
         let (mut doubt, mut pause) = (None, PAUSE.0);
         loop {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
 use tollgate_core::{
     Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Deadline, Details, Error, Event,
     Extension, Grant, Keeper, LockName, LockState, LossCause, OwnerId, Release, Result, Revocation, Token,
@@ -14,6 +15,7 @@ use crate::config::EtcdConfig;
 use crate::error::{Failure, Why};
 use crate::hub::{Hub, Signal, What};
 use crate::keys::{Layout, Span};
+use crate::line::Lines;
 use crate::links::{Links, Repeat};
 use crate::ops::{created_at, delete, put};
 use crate::session::{Means, keep_alive_once};
@@ -25,6 +27,8 @@ use crate::wire::{LeaseGrantRequest, LeaseRevokeRequest, RangeRequest, RequestOp
 const USUAL_TTL: Duration = Duration::from_secs(2);
 /// How long a caller is kept waiting for the end of a lease that nobody needs any more.
 const TO_TIDY_UP: Duration = Duration::from_secs(1);
+/// How many acquires are under way at once. etcd refuses everybody's when it has 5 000 of them to do.
+const AT_ONCE: usize = 256;
 /// Before a watch that broke is made again, at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
@@ -34,6 +38,9 @@ pub struct EtcdBackend {
     pub(crate) layout: Layout,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) hub: Hub,
+    pub(crate) lines: Arc<Lines>,
+    /// Those who may ask for a lock now.
+    pub(crate) turnstile: Semaphore,
     clock: Arc<dyn Clock>,
     capabilities: Capabilities,
 }
@@ -48,7 +55,8 @@ impl EtcdBackend {
         let ttl = ttl_from(shortest_ttl(&links).await?);
         let sessions = Arc::new(Sessions::new(Means { links: links.clone(), clock: clock.clone(), ttl }));
         let hub = Hub::new(links.clone());
-        Ok(Self { links, layout, sessions, hub, clock, capabilities: capabilities(ttl) })
+        let (lines, turnstile) = (Arc::default(), Semaphore::new(AT_ONCE));
+        Ok(Self { links, layout, sessions, hub, lines, turnstile, clock, capabilities: capabilities(ttl) })
     }
 
     /// The key of a grant.

@@ -111,12 +111,18 @@ pub(crate) struct Watch {
     sender: UnboundedSender<Signal>,
     hub: Hub,
     signals: UnboundedReceiver<Signal>,
+    /// The revision after which it tells of everything, once it is in place.
+    since: Option<i64>,
 }
 
 impl Watch {
     /// What it is told next. `Broken` is told once.
     pub(crate) async fn signal(&mut self) -> Signal {
-        self.signals.recv().await.unwrap_or(Signal::Broken)
+        let signal = self.signals.recv().await.unwrap_or(Signal::Broken);
+        if let Signal::Created(since) = &signal {
+            self.since.get_or_insert(since.revision);
+        }
+        signal
     }
 
     /// What happened next, or `Broken`.
@@ -199,9 +205,13 @@ impl Hub {
         drop(replaced);
     }
 
-    /// A watch that was kept on this runtime and tells of the same, from before now on.
-    pub(crate) fn parked_for(&self, what: &What) -> Option<Watch> {
+    /// A watch that was kept on this runtime and tells of the same, of all that happened after `known`.
+    pub(crate) fn parked_for(&self, what: &What, known: i64) -> Option<Watch> {
         let watch = self.parked().take(&(Handle::current().id(), what.span.key.clone()))?;
+        // It may have been made for another claim, which had the same key later.
+        if watch.since.is_none_or(|since| since > known) {
+            return None;
+        }
         self.board().watches.get_mut(&watch.ids[0])?.unheard = None;
         Some(watch)
     }
@@ -218,7 +228,7 @@ impl Hub {
         };
         let ids = vec![self.create(&create, &sender)];
         let runtime = Handle::current().id();
-        Watch { runtime, ids, create, sender, hub: self.clone(), signals }
+        Watch { runtime, ids, create, sender, hub: self.clone(), signals, since: None }
     }
 
     /// Asks for a watch that tells `sender`, over a new stream if there is none.

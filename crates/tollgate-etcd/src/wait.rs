@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// How recent a look at the queue has to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum AsOf {
+pub(crate) enum AsOf {
     /// As of now, as a majority has it.
     Now,
     /// Of this revision or a later one, as any member has it.
@@ -71,7 +71,9 @@ impl EtcdBackend {
     }
 
     async fn wait_in_turn(&self, claim: &Claim, waited: &mut bool, outage: &mut Outage) -> Result<Grant> {
-        let mut placed = self.place(claim).await?;
+        // Only who waits for everybody before it needs to know no more than who they are.
+        let fellows = (claim.mode == Mode::Exclusive).then(|| self.lines.join(&claim.name));
+        let mut placed = self.place(claim, fellows).await?;
         outage.is_over();
         let session = placed.session.clone();
         let mut watched = None;
@@ -109,7 +111,7 @@ impl EtcdBackend {
         if watched.as_ref().is_none_or(|(same, _)| *same != turn) {
             let what = self.what(name, &turn);
             *watched = match &turn {
-                Turn::Left(_) => self.hub.parked_for(&what).map(|watch| (turn.clone(), watch)),
+                Turn::Left(_) => self.hub.parked_for(&what, known).map(|watch| (turn.clone(), watch)),
                 Turn::Moved(_) | Turn::AnyLeft => None,
             };
             if watched.is_some() {
@@ -144,6 +146,9 @@ impl EtcdBackend {
     /// the session's deadline is ahead, etcd has not ended it, and of a key that somebody deletes the watch of its holder
     /// tells.
     async fn look(&self, claim: &Claim, placed: &Placed, as_of: AsOf) -> Result<View> {
+        if let Some(view) = self.look_at_the_nearest(placed, as_of).await? {
+            return Ok(view);
+        }
         let span = self.layout.claims_on(&claim.name);
         let request = queued(&span, placed.revision, page(claim.mode));
         let answer = match as_of {
@@ -218,7 +223,7 @@ async fn broken(watched: &mut Option<(Turn<Vec<u8>>, Watch)>) -> AsOf {
     AsOf::Now
 }
 
-fn revision(answer: &RangeResponse) -> i64 {
+pub(crate) fn revision(answer: &RangeResponse) -> i64 {
     answer.header.map_or(0, |header| header.revision)
 }
 

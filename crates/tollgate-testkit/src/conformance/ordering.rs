@@ -106,7 +106,7 @@ async fn many_waiters_are_all_served(world: World) {
     let tasks: Vec<_> = tasks.collect();
     let nobody_is_through = || {
         let through = tasks.iter().any(|task| task.is_finished());
-        assert!(!through, "two were in at once: somebody came in beside the holder");
+        assert!(!through, "somebody's wait ended beside the holder: two were in at once, or it failed");
     };
     until_waiting(&world, &name, waiters, nobody_is_through).await;
     // One in a hundred gives up in the middle of the queue.
