@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tollgate_types::Moment;
+
 use crate::claim::Claim;
 use crate::client::Client;
 use crate::count::Counted;
@@ -65,8 +67,11 @@ async fn withdraw_until_answered(client: Arc<Client>, claim: Claim) {
         Box::pin(async {
             match client.backend.withdraw(&claim).await {
                 Ok(()) => true,
-                // What the engine refuses it will refuse again, and what is left ends with its ttl.
-                Err(error) => matches!(error.kind(), ErrorKind::Denied | ErrorKind::Config),
+                // What the engine refuses it may refuse for long, and what is left ends with its ttl. A session that other
+                // locks keep alive does not end, and neither does what is in it.
+                Err(error) => {
+                    until < Moment::MAX && matches!(error.kind(), ErrorKind::Denied | ErrorKind::Config)
+                }
             }
         })
     })

@@ -111,11 +111,11 @@ impl EtcdBackend {
     async fn take_if_free(&self, claim: &Claim) -> Result<Option<Attempt>> {
         let span = self.layout.claims_on(&claim.name);
         let Asked { session, spot, key, answer } = self
-            .ask(claim, |Parts { put, wanted, silence }| TxnRequest {
+            .ask(claim, |Parts { put, own, wanted, silence }| TxnRequest {
                 compare: vec![nothing_in(&span), wanted],
                 success: [vec![put, self.read_floor(&claim.name)], silence.clone()].concat(),
                 // Nor must one before it take what comes free later.
-                failure: [vec![queue(&span, i64::MAX, PAGE)], silence].concat(),
+                failure: [vec![queue(&span, i64::MAX, PAGE), own], silence].concat(),
             })
             .await?;
         let known = revision(&answer)?;
@@ -125,9 +125,9 @@ impl EtcdBackend {
             let placed = Placed { session, spot, key, revision: known, token, view, fellows: None };
             return Ok(Some(Attempt::Granted(self.granted(claim, &placed))));
         }
-        let found = range(&answer, 0)?;
-        let View { ahead, all, .. } = View::of(&span, i64::MAX, found, known);
-        if ahead.is_empty() || ahead.iter().any(|place| place.key == key) {
+        let View { ahead, all, .. } = View::of(&span, i64::MAX, range(&answer, 0)?, known);
+        // A copy before this one may have taken it, and others may have come since.
+        if ahead.is_empty() || range(&answer, 1)?.count > 0 {
             return Ok(None);
         }
         note_age(claim, known);
@@ -147,8 +147,9 @@ impl EtcdBackend {
         let span = self.layout.claims_on(&claim.name);
         let is_crowded = fellows.as_ref().is_some_and(|fellows| fellows.shared_line().is_some());
         let count = || if is_crowded { Vec::new() } else { vec![how_many(&span)] };
+        let before = self.lines.latest();
         let Asked { session, spot, key, answer } = self
-            .ask(claim, |Parts { put, wanted, silence }| TxnRequest {
+            .ask(claim, |Parts { put, wanted, silence, .. }| TxnRequest {
                 compare: vec![wanted],
                 success: [vec![put, self.read_floor(&claim.name)], count(), silence].concat(),
                 failure: Vec::new(),
@@ -161,6 +162,10 @@ impl EtcdBackend {
         let own = created(&answer, 0, known)?;
         let token = self.token_of(claim, range(&answer, 1)?, own)?;
         let all = !is_crowded && range(&answer, 2)?.count == 1;
+        self.lines.placed(known, before);
+        if let Some(fellows) = &fellows {
+            fellows.is_placed(own, Place { key: key.clone(), mode: claim.mode });
+        }
         let view = View { ahead: Vec::new(), all, last: own, known };
         Ok(Placed { session, spot, key, revision: own, token, view, fellows })
     }
@@ -197,10 +202,14 @@ impl EtcdBackend {
         }
     }
 
-    /// A permit that got in writes its key again: the next one waits for that.
+    /// A permit that got in writes its key again: the next one waits for that. An etcd that takes nothing more keeps nobody from
+    /// being in; the next one looks by itself, only later.
     pub(crate) async fn tell_those_behind(&self, claim: &Claim, placed: &Placed) -> Result<()> {
         let value = Value { tollgate: 1, mode: claim.mode, details: claim.details.clone() };
-        if self.rewrite(&placed.key, placed.revision, &value).await? { Ok(()) } else { Err(over()) }
+        if let Ok(false) = self.rewrite(&placed.key, placed.revision, &value).await {
+            return Err(over());
+        }
+        Ok(())
     }
 
     /// Replaces the value of a claim that is still there.

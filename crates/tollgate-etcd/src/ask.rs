@@ -14,14 +14,17 @@ use crate::backend::EtcdBackend;
 use crate::carried::Carried;
 use crate::copies::Ended;
 use crate::error::{Executed, Failure, Why};
+use crate::keys::Span;
 use crate::links::Repeat;
-use crate::ops::{absent, delete, put, replace};
+use crate::ops::{absent, delete, how_many, put, replace};
 use crate::session::Session;
 use crate::sessions::Spot;
 use crate::wire::{Compare, RequestOp, TxnRequest, TxnResponse};
 
 /// For how long copies are sent.
 const ALL_TOGETHER: Duration = Duration::from_secs(8);
+/// For how long those are waited for who ask at the same time.
+const FOR_A_TURN: Duration = Duration::from_secs(5);
 /// Between two copies, at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(200));
 
@@ -29,6 +32,8 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_m
 pub(crate) struct Parts {
     /// Puts the claim's key.
     pub(crate) put: RequestOp,
+    /// Counts it.
+    pub(crate) own: RequestOp,
     /// Must hold, or this copy does nothing.
     pub(crate) wanted: Compare,
     /// Keeps the copies before this one from doing anything: last in whatever this one does.
@@ -57,6 +62,7 @@ impl EtcdBackend {
                 let said = |number| self.layout.withdrawn(claim.owner, spot.lease, number);
                 request(Parts {
                     put: replace(&key, value.clone(), spot.lease),
+                    own: how_many(&Span::one(key.clone())),
                     wanted: absent(&said(number)),
                     silence: (1..number).map(|before| put(&said(before), Vec::new(), spot.lease)).collect(),
                 })
@@ -79,8 +85,8 @@ impl EtcdBackend {
         owner: OwnerId,
         copy: impl Fn(u32) -> TxnRequest,
     ) -> Result<TxnResponse, Failure> {
-        // Nothing closes it; and who passes anyway is one too many, no more.
-        let _turn = self.turnstile.acquire().await;
+        // Who passes without a turn is one too many, no more: those before it may not be answered, or not be polled.
+        let _turn = tokio::time::timeout(FOR_A_TURN, self.turnstile.acquire()).await;
         let end = Instant::now() + ALL_TOGETHER;
         let (mut doubt, mut pause) = (None, PAUSE.0);
         loop {

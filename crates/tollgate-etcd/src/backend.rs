@@ -146,7 +146,13 @@ impl EtcdBackend {
         let request = TxnRequest { compare: Vec::new(), success, failure: Vec::new() };
         match self.links.txn(request, Repeat::Yes).await {
             Ok(_) | Err(Failure { why: Why::NoLease, .. }) => Ok(()),
-            Err(failure) => Err(failure.into()),
+            Err(failure) => {
+                if failure.why == Why::Full {
+                    // It takes no more keys, and so no late acquires either. To delete is allowed.
+                    let _ = self.links.delete(delete(&key)).await;
+                }
+                Err(failure.into())
+            }
         }
     }
 

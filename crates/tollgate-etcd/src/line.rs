@@ -2,9 +2,13 @@
 //!
 //! etcd reads and sorts the whole queue for whoever asks who is before it. So a client with many claims in one queue reads it
 //! once for all of them. Nobody is ever added before a claim, and so what was read is at most too much: who has left since is
-//! found by asking for single keys, which costs the same in every queue.
+//! found by asking for single keys, which costs the same in every queue. Who comes later waits for the nearest that is known, and
+//! needs to know more only when that has left: by then one look tells all who came meanwhile.
+//!
+//! An etcd that was restored from a backup, or lost everything, counts from an older revision on: then nothing is known any more.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tollgate_core::turn::Place;
@@ -12,7 +16,11 @@ use tollgate_core::{LockName, Result};
 
 /// The queues in which claims of this client wait.
 #[derive(Default)]
-pub(crate) struct Lines(Mutex<HashMap<LockName, Arc<Line>>>);
+pub(crate) struct Lines {
+    lines: Mutex<HashMap<LockName, Arc<Line>>>,
+    /// The largest revision that was answered.
+    latest: AtomicI64,
+}
 
 /// One queue, as far as it is known.
 #[derive(Default)]
@@ -26,10 +34,13 @@ pub(crate) struct Line {
 struct Known {
     /// How many of our claims are in it.
     members: usize,
-    /// Of which revision the rest is.
+    /// Up to which revision all claims are known.
     as_of: i64,
-    /// The claims that were there then, by the revisions that created them, without those that were seen to have left since.
+    /// The claims that were there then, by the revisions that created them, without those that were seen to have left since; and
+    /// our own that came later.
     there: BTreeMap<i64, Place<Vec<u8>>>,
+    /// How often everything was forgotten.
+    forgotten: u64,
 }
 
 /// A claim's membership in a line, until it is dropped.
@@ -45,8 +56,6 @@ pub(crate) struct Ahead {
     pub(crate) nearest: Vec<(i64, Place<Vec<u8>>)>,
     /// Whether there are no more.
     pub(crate) all: bool,
-    /// The revision of which that was read.
-    pub(crate) as_of: i64,
 }
 
 impl Lines {
@@ -58,8 +67,26 @@ impl Lines {
         Member { lines: self.clone(), name: name.clone(), line }
     }
 
+    /// The largest revision that was answered.
+    pub(crate) fn latest(&self) -> i64 {
+        self.latest.load(Ordering::Acquire)
+    }
+
+    /// A claim was placed at `revision`, when `before` had been answered before it was sent. If revisions went back, nothing is
+    /// known of any queue.
+    pub(crate) fn placed(&self, revision: i64, before: i64) {
+        if revision > before {
+            self.latest.fetch_max(revision, Ordering::AcqRel);
+            return;
+        }
+        for line in self.lines().values() {
+            line.forget();
+        }
+        self.latest.store(revision, Ordering::Release);
+    }
+
     fn lines(&self) -> MutexGuard<'_, HashMap<LockName, Arc<Line>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -79,8 +106,13 @@ impl Drop for Member {
 
 impl Member {
     /// The line, if other claims of this client are in it: one alone asks etcd for no more than it needs itself.
-    pub(crate) fn shared_line(&self) -> Option<&Line> {
+    pub(crate) fn shared_line(&self) -> Option<&Arc<Line>> {
         (self.line.known().members > 1).then_some(&self.line)
+    }
+
+    /// The claim is there, created at `revision`.
+    pub(crate) fn is_placed(&self, revision: i64, place: Place<Vec<u8>>) {
+        self.line.known().there.insert(revision, place);
     }
 }
 
@@ -89,26 +121,44 @@ impl Line {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn forget(&self) {
+        let mut known = self.known();
+        (known.as_of, known.there) = (0, BTreeMap::new());
+        known.forgotten += 1;
+    }
+
     /// Makes sure that everything before the claim that was created at `own` is known. `read` answers the claims that are
     /// there, and of which revision that is.
     pub(crate) async fn know<F>(&self, own: i64, read: impl FnOnce() -> F) -> Result<()>
     where
         F: Future<Output = Result<(i64, BTreeMap<i64, Place<Vec<u8>>>)>>,
     {
-        if self.known().as_of >= own {
-            return Ok(());
-        }
         let _alone = self.reading.lock().await;
-        if self.known().as_of >= own {
-            return Ok(());
-        }
-        let (as_of, there) = read().await?;
+        let forgotten = {
+            let known = self.known();
+            if known.as_of >= own {
+                return Ok(());
+            }
+            known.forgotten
+        };
+        let (as_of, mut there) = read().await?;
         let mut known = self.known();
-        (known.as_of, known.there) = (as_of, there);
+        if known.forgotten == forgotten {
+            there.extend(known.there.split_off(&(as_of + 1)));
+            (known.as_of, known.there) = (as_of, there);
+        }
         Ok(())
     }
 
-    /// Those next before the claim that was created at `own`, so many of them at most. `None` if they are not known.
+    /// The nearest before the claim that was created at `own`, as far as is known: perhaps not the next, but it cannot be in
+    /// before that one has left. Nobody if all are known, and nobody is there; `None` if nobody is known.
+    pub(crate) fn bound(&self, own: i64) -> Option<Option<Place<Vec<u8>>>> {
+        let known = self.known();
+        let nearest = known.there.range(..own).next_back().map(|(_, place)| place.clone());
+        if nearest.is_none() && known.as_of < own { None } else { Some(nearest) }
+    }
+
+    /// Those next before the claim that was created at `own`, so many of them at most. `None` if not all are known.
     pub(crate) fn before(&self, own: i64, most: usize) -> Option<Ahead> {
         let known = self.known();
         if known.as_of < own {
@@ -116,7 +166,7 @@ impl Line {
         }
         let mut before = known.there.range(..own).rev().map(|(revision, place)| (*revision, place.clone()));
         let nearest: Vec<_> = before.by_ref().take(most).collect();
-        Some(Ahead { nearest, all: before.next().is_none(), as_of: known.as_of })
+        Some(Ahead { nearest, all: before.next().is_none() })
     }
 
     /// The claim that was created at `revision` was seen to have left.
@@ -150,7 +200,7 @@ mod tests {
         assert!(line.before(7, 2).is_none());
         known(&line, 7, 9, &[3, 5, 6, 7, 9]).await;
         let ahead = line.before(7, 2).unwrap();
-        assert_eq!((revisions(&ahead), ahead.all, ahead.as_of), (vec![6, 5], false, 9));
+        assert_eq!((revisions(&ahead), ahead.all), (vec![6, 5], false));
         line.left(5);
         let ahead = line.before(7, 2).unwrap();
         assert_eq!((revisions(&ahead), ahead.all), (vec![6, 3], true));
@@ -165,6 +215,40 @@ mod tests {
         assert_eq!(revisions(&line.before(9, 2).unwrap()), [3]);
         known(&line, 10, 12, &[11]).await;
         assert_eq!(revisions(&line.before(12, 2).unwrap()), [11]);
+    }
+
+    #[tokio::test]
+    async fn who_comes_later_waits_for_the_nearest_that_is_known() {
+        let (lines, name) = (Arc::new(Lines::default()), LockName::new("x").unwrap());
+        let (first, second) = (lines.join(&name), lines.join(&name));
+        let line = second.shared_line().unwrap();
+        assert_eq!(line.bound(12), None, "nobody is known");
+        known(line, 7, 9, &[3, 5]).await;
+        assert_eq!(line.bound(12), Some(Some(place(5))));
+        first.is_placed(11, place(11));
+        assert_eq!(line.bound(12), Some(Some(place(11))));
+        // What came after a look is not forgotten by it.
+        known(line, 10, 10, &[]).await;
+        assert_eq!((line.bound(12), line.bound(10)), (Some(Some(place(11))), Some(None)));
+    }
+
+    #[tokio::test]
+    async fn nothing_is_known_of_an_etcd_whose_revisions_went_back() {
+        let (lines, name) = (Arc::new(Lines::default()), LockName::new("x").unwrap());
+        let (first, _second) = (lines.join(&name), lines.join(&name));
+        let line = first.shared_line().unwrap().clone();
+        lines.placed(900, lines.latest());
+        known(&line, 900, 950, &[]).await;
+        assert_eq!(line.bound(34), Some(None));
+        lines.placed(34, lines.latest());
+        assert_eq!(line.bound(34), None, "it has to be read");
+        // What was read before that, and arrives now, counts no more.
+        let reading = line.know(34, || async {
+            lines.placed(20, lines.latest());
+            Ok((950, BTreeMap::new()))
+        });
+        reading.await.unwrap();
+        assert_eq!(line.bound(34), None);
     }
 
     #[test]

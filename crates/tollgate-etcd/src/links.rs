@@ -140,7 +140,17 @@ impl Links {
         if let Some(link) = self.seated(runtime)? {
             return Ok(link);
         }
-        let came = Instant::now();
+        // In a task: whoever waits for it may give up at any time, or not be polled, and the next one finds it then.
+        let (links, came) = (self.clone(), Instant::now());
+        let opened = tokio::spawn(async move { links.open_alone(runtime, came).await }).await;
+        opened.unwrap_or_else(|error| {
+            Err(Error::new(ErrorKind::Unavailable, "connecting did not come to an end; try again")
+                .caused_by(error))
+        })
+    }
+
+    /// Opens a connection unless somebody else has, or could not, since `came`.
+    async fn open_alone(&self, runtime: Id, came: Instant) -> Result<Link> {
         let opening = self.current().seats.entry(runtime).or_default().opening.clone();
         let _alone = opening.lock().await;
         if let Some(link) = self.seated(runtime)? {
@@ -152,13 +162,7 @@ impl Links {
         {
             return Err(Error::new(kind, message));
         }
-        // In a task: whoever waits for it may give up at any time, and the next one finds it then.
-        let links = self.clone();
-        let opened = tokio::spawn(async move { links.open_for(runtime).await }).await;
-        opened.unwrap_or_else(|error| {
-            Err(Error::new(ErrorKind::Unavailable, "connecting did not come to an end; try again")
-                .caused_by(error))
-        })
+        self.open_for(runtime).await
     }
 
     async fn open_for(&self, runtime: Id) -> Result<Link> {
@@ -319,14 +323,10 @@ impl Links {
             Why::MemberUnfit => self.leave(link),
             Why::Token if self.0.login.is_some() => {
                 let before = self.current().token.clone();
-                let _alone = self.0.logging_in.lock().await;
-                if self.current().token != before {
-                    // Somebody else was quicker. It costs etcd much to check a password.
-                    return Ok(());
-                }
-                let token = tokio::time::timeout(TO_CONNECT, self.authenticate(link)).await;
-                let token = token.map_err(|_| Failure::silence())?.map_err(Failure::unreachable)?;
-                self.current().token = token;
+                let links = self.clone();
+                // On the keeper: others wait for it, and whoever asked may be stopped, or not be polled.
+                let login = self.0.keeper.spawn(async move { links.log_in_again(before).await });
+                login.await.unwrap_or_else(|_| Err(Failure::silence()))?;
             }
             Why::Token
             | Why::Silence
@@ -336,6 +336,19 @@ impl Links {
             | Why::Full
             | Why::Refused => {}
         }
+        Ok(())
+    }
+
+    /// Gets another token than `before`, if nobody else has. It costs etcd much to check a password.
+    async fn log_in_again(&self, before: Option<MetadataValue<Ascii>>) -> Result<(), Failure> {
+        let link = self.link().await.map_err(Failure::unreachable)?;
+        let _alone = self.0.logging_in.lock().await;
+        if self.current().token != before {
+            return Ok(());
+        }
+        let token = tokio::time::timeout(TO_CONNECT, self.authenticate(&link)).await;
+        let token = token.map_err(|_| Failure::silence())?.map_err(Failure::unreachable)?;
+        self.current().token = token;
         Ok(())
     }
 

@@ -1,18 +1,19 @@
 //! Looking at a queue with what this client knows of it already.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use tollgate_core::turn::Place;
-use tollgate_core::{Claim, Result};
+use tollgate_core::{Claim, Error, ErrorKind, Result};
 
 use crate::acquire::{Placed, View};
 use crate::backend::EtcdBackend;
 use crate::error::over;
 use crate::keys::{Span, place};
-use crate::line::{Ahead, Member};
-use crate::links::Repeat;
+use crate::line::{Ahead, Line, Member};
+use crate::links::{Links, Repeat};
 use crate::ops;
-use crate::wait::{AsOf, revision};
+use crate::wait::{AsOf, read_as_of, revision};
 use crate::wire::request_op::Request as Op;
 use crate::wire::{RangeRequest, RequestOp, TxnRequest};
 
@@ -22,40 +23,45 @@ const FEW: usize = 8;
 const PAGE: i64 = 2_000;
 
 impl EtcdBackend {
-    /// What is before a claim, as this client knows it who has others there, too. `None` if it has not, or if the claim is not
+    /// Who is before a claim, as this client knows that has others there, too. `None` if it has not, or if the claim is not
     /// one that waits for all before it.
     pub(crate) async fn view_of_all(&self, claim: &Claim, placed: &Placed) -> Result<Option<View>> {
         let Some(line) = placed.fellows.as_ref().and_then(Member::shared_line) else { return Ok(None) };
-        line.know(placed.revision, || self.whole_queue(claim, placed.revision)).await?;
-        Ok(line.before(placed.revision, 1).map(|Ahead { nearest, all, as_of }| {
-            let ahead = nearest.into_iter().map(|(_, place)| place).collect();
-            View { ahead, all, last: placed.revision, known: as_of }
+        if line.bound(placed.revision).is_none() {
+            self.read_line(line, claim, placed.revision).await?;
+        }
+        Ok(line.bound(placed.revision).map(|nearest| {
+            let (all, ahead) = (nearest.is_none(), nearest.into_iter().collect());
+            // When it was there is not known: whoever watches it has to ask.
+            View { ahead, all, last: placed.revision, known: if all { placed.view.known } else { 0 } }
         }))
     }
 
-    /// All claims on a lock that were there at a revision after `own`, and that revision.
-    async fn whole_queue(&self, claim: &Claim, own: i64) -> Result<(i64, BTreeMap<i64, Place<Vec<u8>>>)> {
-        let span = self.layout.claims_on(&claim.name);
-        let (mut from, mut least, mut as_of) = (span.key.clone(), own, None);
-        let mut there = BTreeMap::new();
-        loop {
-            let answer = self.read_as_of(page_of(&span, from), least).await?;
-            // Of what came while it was read, some may have been missed.
-            let known = *as_of.get_or_insert(revision(&answer));
-            least = known;
-            let old = answer.kvs.iter().filter(|found| found.create_revision <= known);
-            there.extend(old.filter_map(|found| Some((found.create_revision, place(&span, found)?))));
-            match answer.kvs.last() {
-                Some(last) if answer.more => from = [&last.key[..], b"\0"].concat(),
-                _ => return Ok((known, there)),
-            }
-        }
+    /// Reads the queue for all of this client that wait in it. On the keeper: others wait for it, too, and whoever asked may be
+    /// stopped, or not be polled.
+    async fn read_line(&self, line: &Arc<Line>, claim: &Claim, own: i64) -> Result<()> {
+        let (line, span, links) = (line.clone(), self.layout.claims_on(&claim.name), self.links.clone());
+        let reading = self
+            .links
+            .keeper()
+            .spawn(async move { line.know(own, || whole_queue(&links, &span, own)).await });
+        reading.await.unwrap_or_else(|panic| {
+            Err(Error::new(ErrorKind::Unexpected, "reading a queue did not come to an end").caused_by(panic))
+        })
     }
 
     /// Looks whether our own key and those nearest before it are there. `None` if that does not tell who is the nearest.
-    pub(crate) async fn look_at_the_nearest(&self, placed: &Placed, as_of: AsOf) -> Result<Option<View>> {
+    pub(crate) async fn look_at_the_nearest(
+        &self,
+        claim: &Claim,
+        placed: &Placed,
+        as_of: AsOf,
+    ) -> Result<Option<View>> {
         let Some(line) = placed.fellows.as_ref().and_then(Member::shared_line) else { return Ok(None) };
-        let Some(Ahead { nearest, all, .. }) = line.before(placed.revision, FEW) else { return Ok(None) };
+        if line.before(placed.revision, 0).is_none() {
+            self.read_line(line, claim, placed.revision).await?;
+        }
+        let Some(Ahead { nearest, all }) = line.before(placed.revision, FEW) else { return Ok(None) };
         let keys = std::iter::once(&placed.key).chain(nearest.iter().map(|(_, place)| &place.key));
         let keys: Vec<_> = keys.map(Vec::as_slice).collect();
         let least = match as_of {
@@ -104,6 +110,24 @@ impl EtcdBackend {
         let created = (0..keys.len())
             .map(|at| Ok(ops::range(&answer, at)?.kvs.first().map(|found| found.create_revision)));
         Ok((ops::revision(&answer)?, created.collect::<Result<_>>()?))
+    }
+}
+
+/// All claims on a lock that were there at a revision after `own`, and that revision.
+async fn whole_queue(links: &Links, span: &Span, own: i64) -> Result<(i64, BTreeMap<i64, Place<Vec<u8>>>)> {
+    let (mut from, mut least, mut as_of) = (span.key.clone(), own, None);
+    let mut there = BTreeMap::new();
+    loop {
+        let answer = read_as_of(links, page_of(span, from), least).await?;
+        // Of what came while it was read, some may have been missed.
+        let known = *as_of.get_or_insert(revision(&answer));
+        least = known;
+        let old = answer.kvs.iter().filter(|found| found.create_revision <= known);
+        there.extend(old.filter_map(|found| Some((found.create_revision, place(span, found)?))));
+        match answer.kvs.last() {
+            Some(last) if answer.more => from = [&last.key[..], b"\0"].concat(),
+            _ => return Ok((known, there)),
+        }
     }
 }
 

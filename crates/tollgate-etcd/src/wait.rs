@@ -11,6 +11,7 @@ use crate::backend::EtcdBackend;
 use crate::error::over;
 use crate::hub::{Signal, Since, Watch, What};
 use crate::keys::Span;
+use crate::links::Links;
 use crate::ops::queued;
 use crate::session::Session;
 use crate::wire::{RangeRequest, RangeResponse};
@@ -53,11 +54,13 @@ impl EtcdBackend {
         let (mut waited, mut outage) = (false, Outage::default());
         loop {
             let error = match self.wait_in_turn(claim, &mut waited, &mut outage).await {
-                Err(error) if waited && !claim.standalone => error,
+                Err(error) if waited => error,
                 answer => return answer,
             };
             let placeless = match error.kind() {
                 ErrorKind::Lost if error.is_retryable() => true,
+                // It may have a place, or yet get one, and nobody knows where.
+                ErrorKind::Indeterminate => true,
                 ErrorKind::Unavailable => self.sessions.is_over_for(claim.owner),
                 _ => return Err(error),
             };
@@ -83,7 +86,11 @@ impl EtcdBackend {
                 as_of = self.until_moved(&claim.name, &placed, turn, &mut watched) => as_of,
                 () = session.ended() => return Err(over()),
                 // Some versions lose events when they compact.
-                () = tokio::time::sleep(AT_LEAST_EVERY) => AsOf::Now,
+                () = tokio::time::sleep(AT_LEAST_EVERY) => {
+                    // It may not be in place yet, and then what happened before is not told.
+                    watched = None;
+                    AsOf::Now
+                }
             };
             // Also whether our own key, and with it the lease, is still there.
             placed.view = patiently(&session, || self.look(claim, &placed, as_of)).await?;
@@ -146,7 +153,7 @@ impl EtcdBackend {
     /// the session's deadline is ahead, etcd has not ended it, and of a key that somebody deletes the watch of its holder
     /// tells.
     async fn look(&self, claim: &Claim, placed: &Placed, as_of: AsOf) -> Result<View> {
-        if let Some(view) = self.look_at_the_nearest(placed, as_of).await? {
+        if let Some(view) = self.look_at_the_nearest(claim, placed, as_of).await? {
             return Ok(view);
         }
         let span = self.layout.claims_on(&claim.name);
@@ -167,11 +174,7 @@ impl EtcdBackend {
 
     /// Reads what some member has at revision `least` or a later one.
     pub(crate) async fn read_as_of(&self, request: RangeRequest, least: i64) -> Result<RangeResponse> {
-        let answer = self.links.range(RangeRequest { serializable: true, ..request.clone() }).await?;
-        if revision(&answer) >= least {
-            return Ok(answer);
-        }
-        Ok(self.links.range(request).await?)
+        read_as_of(&self.links, request, least).await
     }
 
     /// What to watch while waiting for `turn`.
@@ -221,6 +224,15 @@ async fn broken(watched: &mut Option<(Turn<Vec<u8>>, Watch)>) -> AsOf {
     *watched = None;
     tokio::time::sleep(PAUSE).await;
     AsOf::Now
+}
+
+/// Reads what some member has at revision `least` or a later one.
+pub(crate) async fn read_as_of(links: &Links, request: RangeRequest, least: i64) -> Result<RangeResponse> {
+    let answer = links.range(RangeRequest { serializable: true, ..request.clone() }).await?;
+    if revision(&answer) >= least {
+        return Ok(answer);
+    }
+    Ok(links.range(request).await?)
 }
 
 pub(crate) fn revision(answer: &RangeResponse) -> i64 {

@@ -241,3 +241,29 @@ async fn a_watch_on_a_runtime_that_stands_still_is_nobody_elses() {
     drop(leave);
     elsewhere.join().unwrap();
 }
+
+#[tokio::test]
+async fn an_attempt_that_was_executed_unanswered_is_known_again_behind_many_who_came_later() {
+    let engine = engines::private(&Config::etcd()).unwrap();
+    let (proxy, backend) = through_proxy(&engine).await;
+    let lost = proxy
+        .on(Which::matching(|frame| support::wire::asks_for(Operation::TryAcquire, frame)), Deed::LoseReply);
+    let (wanted, backend) = (claim("wedge"), Arc::new(backend));
+    let attempt = tokio::spawn({
+        let (wanted, backend) = (wanted.clone(), backend.clone());
+        async move { backend.try_acquire(&wanted).await }
+    });
+    soon("the first copy is caught", lost.caught()).await;
+    until("it was executed", async || {
+        !ctl(engine.address(), &["get", "--prefix", "--keys-only", "/locks/wedge/"]).is_empty()
+    })
+    .await;
+    // In one transaction: they come before the second copy does.
+    let puts: String = (0..70).map(|n| format!("put /locks/wedge/other{n} x\n")).collect();
+    support::transact(engine.address(), &puts);
+    let Attempt::Granted(grant) = soon("it is answered", attempt).await.unwrap().unwrap() else {
+        panic!("it is called busy because of itself");
+    };
+    assert!(holds(&backend, &grant).await);
+    assert_eq!(backend.release(&grant).await.unwrap(), Release::Released);
+}

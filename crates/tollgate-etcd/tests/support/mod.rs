@@ -77,3 +77,14 @@ pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) 
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(secs(20), future).await.unwrap_or_else(|_| panic!("it never happened that {what}"))
 }
+
+/// Has etcd execute `puts`, a line each, in one transaction.
+pub(crate) fn transact(address: SocketAddr, puts: &str) {
+    use std::io::Write;
+    use std::process::Stdio;
+
+    let mut child = etcdctl(address).arg("txn").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    // Nothing is compared, and nothing is done if that fails.
+    child.stdin.take().unwrap().write_all(format!("\n{puts}\n\n").as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success());
+}

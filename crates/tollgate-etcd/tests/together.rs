@@ -1,0 +1,112 @@
+//! Many claims of one client in one queue, which it reads once for all of them.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use support::{locks, secs, until, url};
+use tokio::task::JoinSet;
+use tollgate_core::Locks;
+use tollgate_testkit::engines::{self, Config, Data};
+use tollgate_testkit::scale::scale;
+
+/// Tasks that take one lock again and again, and what they saw.
+struct Takers {
+    tasks: JoinSet<()>,
+    passages: Arc<AtomicUsize>,
+    /// How often one was in beside another, since somebody began to count.
+    meetings: Arc<AtomicUsize>,
+    counts: Arc<AtomicBool>,
+}
+
+impl Takers {
+    fn start(clients: &[Locks], tasks: usize) -> Self {
+        let (passages, meetings) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (inside, counts) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let mut all = JoinSet::new();
+        for task in 0..tasks {
+            let locks = clients[task % clients.len()].clone();
+            let (passages, meetings, inside, counts) =
+                (passages.clone(), meetings.clone(), inside.clone(), counts.clone());
+            all.spawn(async move {
+                loop {
+                    // What is lost with its etcd is taken again.
+                    let Ok(guard) = locks.lock("one").ttl(secs(2)).acquire().await else { continue };
+                    let beside = inside.fetch_add(1, Ordering::SeqCst);
+                    if beside > 0 && counts.load(Ordering::SeqCst) {
+                        meetings.fetch_add(1, Ordering::SeqCst);
+                    }
+                    tokio::task::yield_now().await;
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    passages.fetch_add(1, Ordering::SeqCst);
+                    let _ = guard.release().await;
+                }
+            });
+        }
+        Self { tasks: all, passages, meetings, counts }
+    }
+
+    /// Waits until so many more have passed.
+    async fn pass(&self, many: usize) {
+        let before = self.passages.load(Ordering::SeqCst);
+        until("they go on", async || self.passages.load(Ordering::SeqCst) >= before + many).await;
+    }
+
+    async fn end(mut self) {
+        self.tasks.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_known_of_an_etcd_that_lost_its_data_lets_nobody_in() {
+    let engine = engines::private(&Config::etcd()).unwrap();
+    let clients = [locks(&url(&engine)).await.unwrap(), locks(&url(&engine)).await.unwrap()];
+    let takers = Takers::start(&clients, 80);
+    for _ in 0..scale(2, 10) {
+        takers.counts.store(false, Ordering::SeqCst);
+        takers.pass(300).await;
+        engine.kill();
+        engine.restart(Data::Lost).unwrap();
+        // Those who were in when it happened do not know, for as long as their session counts.
+        tokio::time::sleep(secs(3)).await;
+        takers.counts.store(true, Ordering::SeqCst);
+        takers.pass(50).await;
+        assert_eq!(takers.meetings.load(Ordering::SeqCst), 0, "they met each other");
+    }
+    takers.end().await;
+}
+
+/// How many bytes the member at `address` has sent to clients.
+fn sent(address: SocketAddr) -> f64 {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).unwrap();
+    let name = "etcd_network_client_grpc_sent_bytes_total ";
+    page.lines().find_map(|line| line.strip_prefix(name)).unwrap().parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_passage_costs_as_many_bytes_however_many_queue_up_again() {
+    let mut costs = Vec::new();
+    for tasks in [8, scale(200, 1_000)] {
+        let engine = engines::private(&Config::etcd()).unwrap();
+        let clients = [locks(&url(&engine)).await.unwrap(), locks(&url(&engine)).await.unwrap()];
+        let takers = Takers::start(&clients, tasks);
+        takers.pass(tasks * 2).await;
+        let (bytes, passages) = (sent(engine.address()), takers.passages.load(Ordering::SeqCst));
+        takers.pass(tasks * 3).await;
+        let passed = takers.passages.load(Ordering::SeqCst) - passages;
+        costs.push((sent(engine.address()) - bytes) / passed as f64);
+        takers.end().await;
+    }
+    println!(
+        "bytes that etcd sends for a passage: {:.0} with few who wait, {:.0} with many",
+        costs[0], costs[1]
+    );
+    assert!(costs[1] < costs[0] * 3.0, "{costs:?}");
+}
