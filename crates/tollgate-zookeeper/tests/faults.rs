@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use support::{TTL, backend, claim, config, hosts, leader, locks, secs, soon, until, zoo_cfg};
+use support::{TTL, backend, backend_of, claim, config, hosts, leader, locks, secs, soon, until, zoo_cfg};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -19,6 +19,7 @@ use tollgate_testkit::engines::{self, Data, Engine, Node};
 use tollgate_testkit::fault::Operation;
 use tollgate_testkit::proxy::{Close, Deed, Direction, Fate, LengthPrefixed, Proxy, Raw, Which};
 use tollgate_testkit::scale::scale;
+use tollgate_zookeeper::ZooKeeperConfig;
 
 fn one() -> Engine {
     engines::private(&config(1)).unwrap()
@@ -50,6 +51,35 @@ async fn a_leader_that_is_killed_costs_an_election_and_nothing_else() {
     held.check().expect("a lock that is renewed outlives a leader");
     assert!(crowd.end().await > 20);
     assert_eq!(held.release().await.unwrap(), Release::Released);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_with_the_shortest_ttl_is_kept_while_all_is_well() {
+    const TICK: Duration = Duration::from_millis(500);
+    let engine = engines::private(&config(1).argument("tickTime=500")).unwrap();
+    let mut config = ZooKeeperConfig::from_url(&format!("zookeeper://{}/", hosts(&engine))).unwrap();
+    config.tick = TICK;
+    let locks = Locks::new(Arc::new(backend_of(config).await.unwrap())).unwrap();
+    let ttl = locks.capabilities().ttl.min;
+    assert_eq!(ttl, TICK * 6);
+    let mut guards = Vec::new();
+    for name in ["a", "b", "c"] {
+        guards.push(locks.lock(name).ttl(ttl).acquire().await.unwrap());
+        // Each at another moment between two proofs of life.
+        tokio::time::sleep(TICK / 3).await;
+    }
+    let (end, mut least) = (Instant::now() + ttl * 10, ttl);
+    while Instant::now() < end {
+        for guard in &guards {
+            guard.check().expect("nothing happened to it");
+            least = least.min(guard.remaining().unwrap());
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    println!("of {ttl:?} there were {least:?} left at least");
+    for guard in guards {
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+    }
 }
 
 /// An ensemble whose third server reaches the others only through proxies, and follows one of them.
