@@ -135,7 +135,7 @@ impl ZooKeeperBackend {
         let token = open.floors.token(&open.calls, at).await?;
         let node = self.layout.read(&node).ok_or_else(over)?;
         let (calls, layout) = (open.calls, self.layout.clone());
-        let standing = Standing { calls, layout, folder, node, owner: claim.owner };
+        let standing = Standing { calls, layout, folder, node, created: at, owner: claim.owner };
         let ahead = standing.ahead(seen).await?;
         Ok(Placed { session, standing, ttl: open.ttl, token, ahead })
     }

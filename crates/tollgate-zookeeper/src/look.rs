@@ -13,6 +13,7 @@ use crate::acquire::Value;
 use crate::backend::ZooKeeperBackend;
 use crate::error::Trouble;
 use crate::names::{name_of, start_of};
+use crate::order::{Rank, in_order};
 use crate::paths::Node;
 use crate::session::Open;
 
@@ -33,7 +34,7 @@ impl ZooKeeperBackend {
     async fn state(&self, open: &Open, name: &LockName, children: &[String]) -> Result<Option<LockState>> {
         let folder = self.layout.folder(name);
         let mut claims = Vec::new();
-        for node in self.in_order(children) {
+        for node in self.claims(children) {
             match open.calls.data(&format!("{folder}/{}", node.name)).await {
                 Ok((data, stat)) => claims.push((node, data, stat.czxid)),
                 // It left while we looked.
@@ -41,6 +42,7 @@ impl ZooKeeperBackend {
                 Err(trouble) => return Err(trouble.into()),
             }
         }
+        claims.sort_unstable_by_key(|(node, _, created)| Rank::new(node.sequence, *created));
         let modes: Vec<Mode> = claims.iter().map(|(node, ..)| node.mode).collect();
         let inside = how_many_are_in(&modes);
         let mut state = LockState { name: name.clone(), holders: Vec::new(), waiters: Vec::new() };
@@ -56,13 +58,9 @@ impl ZooKeeperBackend {
         Ok((!state.holders.is_empty()).then_some(state))
     }
 
-    /// The claims among the nodes in a lock's folder, the oldest first.
-    fn in_order(&self, children: &[String]) -> Vec<Node> {
-        let mut nodes: Vec<Node> = children.iter().filter_map(|child| self.layout.read(child)).collect();
-        // By their differences, as `queue.rs` has it.
-        let any = nodes.first().map_or(0, |node| node.sequence);
-        nodes.sort_unstable_by_key(|node| node.sequence.wrapping_sub(any));
-        nodes
+    /// The claims among the nodes in a lock's folder.
+    fn claims(&self, children: &[String]) -> Vec<Node> {
+        children.iter().filter_map(|child| self.layout.read(child)).collect()
     }
 
     /// Walks through all folders, each of which may be a lock's and have others below it.
@@ -130,7 +128,7 @@ impl ZooKeeperBackend {
             Err(Trouble::NoNode) => return Ok(Revocation::NotHeld),
             Err(trouble) => return Err(trouble.into()),
         };
-        let nodes = self.in_order(&children);
+        let nodes = in_order(&open.calls, &folder, self.claims(&children)).await?;
         let modes: Vec<Mode> = nodes.iter().map(|node| node.mode).collect();
         for holder in &nodes[..how_many_are_in(&modes)] {
             let path = format!("{folder}/{}", holder.name);
