@@ -13,13 +13,16 @@ use support::{TTL, backend, backend_of, claim, config, hosts, leader, locks, sec
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tollgate_core::{Attempt, Backend, ErrorKind, Locks, LossCause, Release};
+use tollgate_core::{
+    Attempt, Backend, Claim, Clock, Deadline, ErrorKind, Extension, Grant, Locks, LossCause, Moment, Release,
+};
+use tollgate_testkit::clock::JumpingClock;
 use tollgate_testkit::crowd::Crowd;
 use tollgate_testkit::engines::{self, Data, Engine, Node};
 use tollgate_testkit::fault::Operation;
 use tollgate_testkit::proxy::{Close, Deed, Direction, Fate, LengthPrefixed, Proxy, Raw, Which};
 use tollgate_testkit::scale::scale;
-use tollgate_zookeeper::ZooKeeperConfig;
+use tollgate_zookeeper::{ZooKeeperBackend, ZooKeeperConfig};
 
 fn one() -> Engine {
     engines::private(&config(1)).unwrap()
@@ -278,6 +281,51 @@ async fn locks_outlive_a_zookeeper_that_is_started_again() {
     let next = soon("the waiter is in", waiting).await.unwrap().unwrap();
     assert!(next.token() > token);
     next.release().await.unwrap();
+}
+
+/// Until when `backend` believes in `grant`.
+async fn believed(backend: &dyn Backend, grant: &Grant) -> Moment {
+    match backend.extend(grant, grant.ttl, None).await.unwrap() {
+        Extension::Extended { deadline: Deadline::At(moment) } => moment,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_whose_session_nobody_has_heard_of_for_long_keeps_its_place() {
+    const TICK: Duration = secs(2);
+    let engine = one();
+    let (clock, ttl) = (JumpingClock::new(), secs(20));
+    let mut config = ZooKeeperConfig::from_url(&format!("zookeeper://{}/", hosts(&engine))).unwrap();
+    config.tick = TICK;
+    let mine = Arc::new(ZooKeeperBackend::connect(config, Arc::new(clock.clone())).await.unwrap());
+    let theirs = locks(&hosts(&engine)).await.unwrap();
+    let first = theirs.lock("a").ttl(secs(60)).acquire().await.unwrap();
+    let [probe, wanted] = ["probe", "a"].map(|name| Claim { ttl, ..claim(name) });
+    let Attempt::Granted(probe) = mine.try_acquire(&probe).await.unwrap() else { panic!("it is free") };
+    let waiting = tokio::spawn({
+        let (mine, wanted) = (mine.clone(), wanted.clone());
+        async move { mine.acquire(&wanted).await }
+    });
+    until("the second waits", async || waits(&theirs, "a").await).await;
+    let third = tokio::spawn(theirs.lock("a").ttl(secs(60)).acquire());
+    until("the third waits", async || {
+        theirs.inspect("a").await.unwrap().is_some_and(|seen| seen.waiters.len() == 2)
+    })
+    .await;
+    // Between two proofs of life, the next of which is not far.
+    let before = believed(&*mine, &probe).await;
+    until("it is heard of", async || believed(&*mine, &probe).await > before).await;
+    tokio::time::sleep(TICK / 2).await;
+    let end = believed(&*mine, &probe).await;
+    clock.jump_unnoticed(end.since(clock.now()) + Duration::from_millis(100));
+    assert_eq!(first.release().await.unwrap(), Release::Released);
+    let grant = soon("the second is in", waiting).await.unwrap().unwrap();
+    assert!(!third.is_finished(), "the third was in first");
+    assert_eq!(mine.release(&grant).await.unwrap(), Release::Released);
+    let third = soon("the third is in", third).await.unwrap().unwrap();
+    assert!(grant.token < third.token());
+    assert_eq!(third.release().await.unwrap(), Release::Released);
 }
 
 #[tokio::test]
