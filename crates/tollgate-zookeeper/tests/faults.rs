@@ -329,6 +329,38 @@ async fn a_waiter_whose_session_nobody_has_heard_of_for_long_keeps_its_place() {
 }
 
 #[tokio::test]
+async fn a_permit_that_moves_before_it_is_watched_wakes_the_next_all_the_same() {
+    let engine = one();
+    let proxy = Proxy::start(engine.address(), LengthPrefixed::zookeeper());
+    let locks = locks(&proxy.address().to_string()).await.unwrap();
+    let plain = zookeeper_client::Client::connect(&hosts(&engine)).await.unwrap();
+    let open = zookeeper_client::Acls::anyone_all();
+    plain.mkdir("/locks/a", &zookeeper_client::CreateMode::Persistent.with_acls(open)).await.unwrap();
+    let mut permits = Vec::new();
+    for tag in ["a", "b", "c"] {
+        let start = format!("/locks/a/{}-p2-lock-", tag.repeat(32));
+        let options = zookeeper_client::CreateMode::EphemeralSequential.with_acls(open);
+        let (_, number) = plain.create(&start, b"{}", &options).await.unwrap();
+        permits.push(format!("{start}{number}"));
+    }
+    // Two are in, and the third waits. The fourth is about to watch it.
+    let watched = permits[2].clone().into_bytes();
+    let names_it = move |frame: &[u8]| frame.windows(watched.len()).any(|part| part == watched);
+    let held = proxy.on(Which::matching(names_it), Deed::Hold);
+    let waiting = tokio::spawn(locks.lock("a").ttl(secs(30)).permit(2).acquire());
+    soon("it is about to watch the third", held.caught()).await;
+    plain.delete(&permits[0], None).await.unwrap();
+    plain.set_data(&permits[2], b"{}", None).await.unwrap();
+    held.let_go();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!waiting.is_finished(), "three were in");
+    plain.delete(&permits[1], None).await.unwrap();
+    // Long before it would look again by itself.
+    let woken = tokio::time::timeout(secs(5), waiting).await.expect("nobody told it");
+    assert_eq!(woken.unwrap().unwrap().release().await.unwrap(), Release::Released);
+}
+
+#[tokio::test]
 async fn a_node_that_somebody_deletes_is_a_loss_at_once() {
     let engine = one();
     let locks = locks(&hosts(&engine)).await.unwrap();
