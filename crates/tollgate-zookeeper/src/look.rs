@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::stream;
 use tollgate_core::turn::how_many_are_in;
 use tollgate_core::{
-    BoxStream, Details, Holder, LockName, LockState, Mode, Result, Revocation, Token, Waiter,
+    BoxStream, Details, Error, ErrorKind, Holder, LockName, LockState, Mode, Result, Revocation, Token, Waiter,
 };
 
 use crate::acquire::Value;
@@ -85,7 +85,15 @@ impl ZooKeeperBackend {
                 let children = match open.calls.children(&self.below(&folder)).await {
                     Ok(children) => children,
                     Err(Trouble::NoNode) => continue,
-                    Err(trouble) => return Some((Err(trouble.into()), None)),
+                    Err(trouble) => {
+                        let error = Error::from(trouble);
+                        // What is somebody else's hides nothing beside it.
+                        let Some(name) = named(&folder).filter(|_| error.kind() == ErrorKind::Denied) else {
+                            return Some((Err(error), None));
+                        };
+                        walk.open = Some(open);
+                        return Some((Err(error.on(&name)), Some(walk)));
+                    }
                 };
                 let below = children.iter().filter(|child| self.layout.read(child).is_none());
                 let below = below.map(|child| join(&folder, child));
@@ -149,6 +157,12 @@ impl ZooKeeperBackend {
 
 fn join(folder: &str, child: &str) -> String {
     if folder.is_empty() { child.to_owned() } else { format!("{folder}/{child}") }
+}
+
+/// What to call a folder; none for that of all locks.
+fn named(folder: &str) -> Option<LockName> {
+    // No lock is called nothing, but what is below it starts with `/`.
+    name_of(folder).or_else(|| LockName::new(format!("{}/", start_of(folder)?)).ok())
 }
 
 /// Whether names that start with `start` may be at `path` or below.
