@@ -123,6 +123,18 @@ async fn locks_are_taken_over_encrypted_connections() {
 }
 
 #[tokio::test]
+async fn an_examination_asks_over_encrypted_connections() {
+    let authority = Authority::new();
+    let (_engine, port) = authority.zookeeper(true);
+    let (cert, key, _) = authority.sign("ann");
+    let known = TlsFiles { cert: Some(cert), key: Some(key), ..authority.files() };
+    let checkup =
+        tollgate_zookeeper::examine(over_tls("localhost", port.number(), known)).await.unwrap();
+    assert!(!checkup.has_problems(), "{checkup:#?}");
+    assert!(checkup.findings.iter().any(|finding| finding.what.contains("tickTime is 200ms")), "{checkup:#?}");
+}
+
+#[tokio::test]
 async fn a_client_shows_its_certificate_where_it_is_asked_for() {
     let authority = Authority::new();
     let (_engine, port) = authority.zookeeper(true);
