@@ -91,7 +91,9 @@ mod tests {
 
     #[test]
     fn a_guard_is_renewed_after_a_third_of_its_ttl_and_before_that_is_late() {
-        for (until_late, most) in [(3600, 4000), (12, 4000), (8, 4000), (6, 3000), (4, 2000), (1, 600), (0, 600)] {
+        for (until_late, most) in
+            [(3600, 4000), (12, 4000), (8, 4000), (6, 3000), (4, 2000), (1, 600), (0, 600)]
+        {
             let most = Duration::from_millis(most);
             for _ in 0..100 {
                 let pause = pause(TTL, Duration::from_secs(until_late));

@@ -6,7 +6,8 @@ use std::time::Duration;
 use futures_util::stream;
 use tollgate_core::turn::how_many_are_in;
 use tollgate_core::{
-    BoxStream, Details, Error, ErrorKind, Holder, LockName, LockState, Mode, Result, Revocation, Token, Waiter,
+    BoxStream, Details, Error, ErrorKind, Holder, LockName, LockState, Mode, Result, Revocation, Token,
+    Waiter,
 };
 
 use crate::acquire::Value;

@@ -128,10 +128,12 @@ async fn an_examination_asks_over_encrypted_connections() {
     let (_engine, port) = authority.zookeeper(true);
     let (cert, key, _) = authority.sign("ann");
     let known = TlsFiles { cert: Some(cert), key: Some(key), ..authority.files() };
-    let checkup =
-        tollgate_zookeeper::examine(over_tls("localhost", port.number(), known)).await.unwrap();
+    let checkup = tollgate_zookeeper::examine(over_tls("localhost", port.number(), known)).await.unwrap();
     assert!(!checkup.has_problems(), "{checkup:#?}");
-    assert!(checkup.findings.iter().any(|finding| finding.what.contains("tickTime is 200ms")), "{checkup:#?}");
+    assert!(
+        checkup.findings.iter().any(|finding| finding.what.contains("tickTime is 200ms")),
+        "{checkup:#?}"
+    );
 }
 
 #[tokio::test]
