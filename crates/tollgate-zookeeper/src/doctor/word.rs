@@ -12,8 +12,8 @@ use tollgate_core::url::Host;
 
 use crate::open::asked;
 
-/// How long a server may take to answer.
-const TO_SAY: Duration = Duration::from_secs(2);
+/// How long a server may take to answer. Its first handshake takes a busy one seconds.
+const TO_SAY: Duration = Duration::from_secs(5);
 /// The longest answer that is read.
 const LONGEST: u64 = 65536;
 
