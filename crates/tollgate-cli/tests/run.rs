@@ -56,6 +56,25 @@ fn the_command_finds_its_name_and_tokens() {
 }
 
 #[test]
+fn names_that_no_command_could_be_told_of_are_refused_before_they_are_taken() {
+    let sandbox = Sandbox::new();
+    let run = |count: usize| {
+        let names: Vec<String> = (0..count).map(|number| format!("{number:0>500}")).collect();
+        let mut arguments = vec!["run"];
+        arguments.extend(names.iter().map(String::as_str));
+        arguments.extend(["--", "sh", "-c", "test ${#TOLLGATE_TOKENS} -gt 120000"]);
+        sandbox.output(&arguments)
+    };
+    let fits = run(245);
+    assert_eq!(fits.status.code(), Some(0), "{}", text(&fits.stderr));
+    let too_long = run(300);
+    assert_eq!(too_long.status.code(), Some(2), "{}", text(&too_long.stderr));
+    assert!(text(&too_long.stderr).contains("take fewer locks"), "{}", text(&too_long.stderr));
+    let longest = (245..=300).rev().find(|count| run(*count).status.code() != Some(2)).unwrap();
+    assert_eq!(run(longest).status.code(), Some(0), "what is not refused can be run");
+}
+
+#[test]
 fn the_commands_own_code_is_passed_on() {
     let sandbox = Sandbox::new();
     let code = |command: &[&str]| sandbox.output(&[&["run", "x", "--"], command].concat()).status.code();

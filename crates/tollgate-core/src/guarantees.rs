@@ -179,7 +179,8 @@ pub enum Guarantee {
     Tokens(Fault),
     /// Those who wait are served in order.
     Fifo,
-    /// A lock whose holder is gone comes free without anybody's help, after its ttl at the latest.
+    /// A lock whose holder is gone comes free without anybody's help, after its ttl. Engines that look for ended sessions only
+    /// every so often take that much longer; their pages say how much.
     Expiry,
 }
 

@@ -66,6 +66,8 @@ pub(crate) struct Hold {
     limits: Limits,
     /// Until when the engine's answers allow us to believe in it.
     lease: AtomicU64,
+    /// How long before that a renewal is late.
+    lateness: AtomicU64,
     /// Since when it is in this process's hands.
     since: Moment,
     /// When `max_hold` is over.
@@ -90,6 +92,7 @@ impl Hold {
         let now = clock.now();
         let hold = Self {
             lease: AtomicU64::new(0),
+            lateness: AtomicU64::new(0),
             since: now,
             hold_end: limits.max_hold.map_or(Moment::MAX, |most| now + most),
             progress: AtomicU64::new(now.as_nanos()),
@@ -155,11 +158,13 @@ impl Hold {
         (deadline != Moment::MAX).then(|| deadline.since(self.clock.now()))
     }
 
-    /// From when on a renewal is late: a quarter of the ttl is left. A session's deadline may be a sixth of
-    /// the ttl old when it is told, and it is asked for every third.
-    fn late(&self) -> Moment {
+    /// From when on a renewal is late: a quarter of the ttl is left, or of what was left when the deadline was told.
+    pub(crate) fn late(&self) -> Moment {
         let lease = self.lease_end();
-        if self.limits.no_renew || lease == Moment::MAX { Moment::MAX } else { lease - self.grant.ttl / 4 }
+        if self.limits.no_renew || lease == Moment::MAX {
+            return Moment::MAX;
+        }
+        lease - Duration::from_nanos(self.lateness.load(Ordering::Acquire))
     }
 
     /// Whether the keeper renews it. Where nothing expires a renewal is how a loss is noticed.
@@ -197,7 +202,11 @@ impl Hold {
             Deadline::Never => u64::MAX,
             Deadline::Unknown => 0,
         };
-        self.lease.fetch_max(nanos, Ordering::AcqRel);
+        if self.lease.fetch_max(nanos, Ordering::AcqRel) < nanos {
+            let left = Moment::from_nanos(nanos).since(self.clock.now());
+            let late = (self.grant.ttl.min(left) / 4).as_nanos();
+            self.lateness.store(u64::try_from(late).unwrap_or(u64::MAX), Ordering::Release);
+        }
     }
 
     /// A renewal failed, or was not answered in time.

@@ -11,6 +11,9 @@ use crate::hold::{GuardState, Hold};
 use crate::settle;
 use crate::wait::jittered;
 
+/// How many renewals of one guard there are in a ttl, at most: an engine whose deadlines do not move is not asked ever faster.
+const MOST: u32 = 20;
+
 /// When a guard is first renewed: after a third of its ttl, or at once if it came with little left.
 pub(crate) fn first_renewal(hold: &Hold) -> Moment {
     if !hold.is_renewed() {
@@ -20,10 +23,15 @@ pub(crate) fn first_renewal(hold: &Hold) -> Moment {
     (hold.clock.now() + renewal_pause(hold)).min(hold.lease_end() - (ttl - ttl / 3))
 }
 
-/// A third of the ttl, a little less for some, so that guards taken together are not renewed together.
 fn renewal_pause(hold: &Hold) -> Duration {
-    let third = hold.grant.ttl / 3;
-    third - third / 5 + jittered(third / 5)
+    pause(hold.grant.ttl, hold.late().since(hold.clock.now()))
+}
+
+/// A third of the ttl, or half of what is left until a renewal is late if that is less: a session's deadline may be much closer than
+/// a ttl. A little less for some, so that guards taken together are not renewed together.
+fn pause(ttl: Duration, until_late: Duration) -> Duration {
+    let most = (ttl / 3).min(until_late / 2).max(ttl / MOST);
+    most - most / 5 + jittered(most / 5)
 }
 
 /// Renews `hold` from `renew_at` on until it ends or is lost, and signals the loss by its deadline.
@@ -73,4 +81,24 @@ pub(crate) async fn keep(hold: Arc<Hold>, mut renew_at: Moment) {
 pub(crate) fn patience(hold: &Hold) -> Moment {
     let (deadline, _) = hold.deadline();
     deadline.min(hold.clock.now() + hold.grant.ttl / 6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(12);
+
+    #[test]
+    fn a_guard_is_renewed_after_a_third_of_its_ttl_and_before_that_is_late() {
+        for (until_late, most) in
+            [(3600, 4000), (12, 4000), (8, 4000), (6, 3000), (4, 2000), (1, 600), (0, 600)]
+        {
+            let most = Duration::from_millis(most);
+            for _ in 0..100 {
+                let pause = pause(TTL, Duration::from_secs(until_late));
+                assert!((most * 8 / 10..=most).contains(&pause), "{pause:?} of {until_late} s");
+            }
+        }
+    }
 }

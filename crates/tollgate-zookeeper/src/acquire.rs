@@ -43,7 +43,7 @@ impl Value {
 pub(crate) struct Placed {
     pub(crate) session: Arc<Session>,
     pub(crate) standing: Standing,
-    ttl: Duration,
+    pub(crate) ttl: Duration,
     token: Token,
     /// Who is before it, the nearest first.
     pub(crate) ahead: Vec<Place<String>>,
@@ -64,7 +64,7 @@ impl ZooKeeperBackend {
     pub(crate) async fn attempt(&self, claim: &Claim) -> Result<Attempt> {
         let placed = self.place(claim).await?;
         if judge(claim.mode, &placed.ahead, true) == Verdict::In {
-            return Ok(Attempt::Granted(self.granted(claim, &placed)?));
+            return self.granted(claim, &placed).map(Attempt::Granted).ok_or_else(over);
         }
         placed.standing.calls.delete(&placed.standing.path()).await?;
         self.sessions.forget(claim.owner);
@@ -135,23 +135,23 @@ impl ZooKeeperBackend {
         let token = open.floors.token(&open.calls, at).await?;
         let node = self.layout.read(&node).ok_or_else(over)?;
         let (calls, layout) = (open.calls, self.layout.clone());
-        let standing = Standing { calls, layout, folder, node, owner: claim.owner };
+        let standing = Standing { calls, layout, folder, node, created: at, owner: claim.owner };
         let ahead = standing.ahead(seen).await?;
         Ok(Placed { session, standing, ttl: open.ttl, token, ahead })
     }
 
-    pub(crate) fn granted(&self, claim: &Claim, placed: &Placed) -> Result<Grant> {
+    /// The grant of a claim that is in; none while nobody knows whether the session is still there, and with it the node.
+    pub(crate) fn granted(&self, claim: &Claim, placed: &Placed) -> Option<Grant> {
+        let deadline = placed.session.deadline(placed.ttl);
+        if matches!(deadline, Deadline::At(end) if self.clock.now() >= end) {
+            return None;
+        }
         if claim.standalone {
             placed.session.let_end(false);
         }
-        let deadline = placed.session.deadline(placed.ttl);
-        if matches!(deadline, Deadline::At(end) if self.clock.now() >= end) {
-            // Nobody knows whether the session is still there, and with it the node.
-            return Err(over());
-        }
         let age = claim.party.as_ref().and_then(|party| party.stamp().age);
         let node = placed.standing.node.name.clone();
-        Ok(Grant::new(claim, placed.token, deadline).with_age(age).with_handle(node))
+        Some(Grant::new(claim, placed.token, deadline).with_age(age).with_handle(node))
     }
 
     /// The node of a grant, with its path. Nothing for a grant that another owner was given.

@@ -6,7 +6,7 @@ use tollgate_core::tls::TlsFiles;
 use tollgate_core::url::{Host, decoded};
 use tollgate_core::{Error, LockName, Result};
 
-use crate::names::path_of;
+use crate::names::{is_taken, path_of};
 
 /// Where ZooKeeper listens for clients unless somebody says otherwise.
 const PORT: u16 = 2181;
@@ -157,10 +157,9 @@ fn folder(text: &str) -> Result<String> {
     if text.is_empty() {
         return Ok(String::new());
     }
-    let plain =
-        |part: &str| !part.is_empty() && part != "." && part != ".." && !part.contains(char::is_control);
+    let plain = |part: &str| !part.is_empty() && part != "." && part != ".." && part.chars().all(is_taken);
     if !text.split('/').all(plain) {
-        return Err(Error::invalid("this is no path of ZooKeeper's; write it like /app/locks"));
+        return Err(Error::invalid("this is no path that ZooKeeper takes; write it like /app/locks"));
     }
     Ok(format!("/{text}"))
 }
@@ -203,6 +202,8 @@ mod tests {
             ("zookeeper://a:port", "HOST:PORT"),
             ("zookeeper://a/x//y", "/app/locks"),
             ("zookeeper://a/../y", "/app/locks"),
+            ("zookeeper://a/%EE%80%80", "/app/locks"),
+            ("zookeeper://a/x%F0%9F%98%80", "/app/locks"),
             ("zookeeper://ann@a", "USER:PASSWORD"),
         ] {
             let message = ZooKeeperConfig::from_url(url).unwrap_err().to_string();
@@ -210,6 +211,7 @@ mod tests {
         }
         let bare = || ZooKeeperConfig::from_url("zookeeper://a").unwrap();
         assert!(bare().with_prefix("").unwrap().root().is_err());
+        assert!(bare().with_prefix("/%EE%80%80").is_err() && bare().with_prefix("/%C2%80").is_err());
         assert!(bare().with_prefix("/zookeeper/locks").unwrap().root().is_err());
         let secret = ZooKeeperConfig::from_url("zookeeper://ann:hush@a").unwrap();
         assert!(!format!("{secret:?}").contains("hush"));

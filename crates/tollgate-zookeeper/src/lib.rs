@@ -9,7 +9,7 @@
 //! - `session.rs`: a session of ZooKeeper's and what proves that it lives, with `trail.rs`: until when. `sessions.rs`: who lives
 //!   in which.
 //! - `paths.rs`: the layouts. `names.rs`: names as paths.
-//! - `acquire.rs`: taking a lock. `queue.rs`: who is before it. `wait.rs`: the wait for it. `backend.rs`: the contract. `look.rs`: what others see.
+//! - `acquire.rs`: taking a lock. `queue.rs`: who is before it, with `order.rs`: what decides that. `wait.rs`: the wait for it. `backend.rs`: the contract. `look.rs`: what others see.
 //! - `floor.rs`: tokens after a move from another engine. `fence.rs`: writes that are applied only while a lock is held.
 //! - `doctor`: what is wrong with a ZooKeeper.
 
@@ -25,6 +25,7 @@ mod floor;
 mod look;
 mod names;
 mod open;
+mod order;
 mod paths;
 mod queue;
 mod session;

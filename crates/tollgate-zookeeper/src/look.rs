@@ -6,13 +6,15 @@ use std::time::Duration;
 use futures_util::stream;
 use tollgate_core::turn::how_many_are_in;
 use tollgate_core::{
-    BoxStream, Details, Holder, LockName, LockState, Mode, Result, Revocation, Token, Waiter,
+    BoxStream, Details, Error, ErrorKind, Holder, LockName, LockState, Mode, Result, Revocation, Token,
+    Waiter,
 };
 
 use crate::acquire::Value;
 use crate::backend::ZooKeeperBackend;
 use crate::error::Trouble;
 use crate::names::{name_of, start_of};
+use crate::order::{Rank, in_order};
 use crate::paths::Node;
 use crate::session::Open;
 
@@ -33,7 +35,7 @@ impl ZooKeeperBackend {
     async fn state(&self, open: &Open, name: &LockName, children: &[String]) -> Result<Option<LockState>> {
         let folder = self.layout.folder(name);
         let mut claims = Vec::new();
-        for node in self.in_order(children) {
+        for node in self.claims(children) {
             match open.calls.data(&format!("{folder}/{}", node.name)).await {
                 Ok((data, stat)) => claims.push((node, data, stat.czxid)),
                 // It left while we looked.
@@ -41,6 +43,7 @@ impl ZooKeeperBackend {
                 Err(trouble) => return Err(trouble.into()),
             }
         }
+        claims.sort_unstable_by_key(|(node, _, created)| Rank::new(node.sequence, *created));
         let modes: Vec<Mode> = claims.iter().map(|(node, ..)| node.mode).collect();
         let inside = how_many_are_in(&modes);
         let mut state = LockState { name: name.clone(), holders: Vec::new(), waiters: Vec::new() };
@@ -56,13 +59,9 @@ impl ZooKeeperBackend {
         Ok((!state.holders.is_empty()).then_some(state))
     }
 
-    /// The claims among the nodes in a lock's folder, the oldest first.
-    fn in_order(&self, children: &[String]) -> Vec<Node> {
-        let mut nodes: Vec<Node> = children.iter().filter_map(|child| self.layout.read(child)).collect();
-        // By their differences, as `queue.rs` has it.
-        let any = nodes.first().map_or(0, |node| node.sequence);
-        nodes.sort_unstable_by_key(|node| node.sequence.wrapping_sub(any));
-        nodes
+    /// The claims among the nodes in a lock's folder.
+    fn claims(&self, children: &[String]) -> Vec<Node> {
+        children.iter().filter_map(|child| self.layout.read(child)).collect()
     }
 
     /// Walks through all folders, each of which may be a lock's and have others below it.
@@ -87,7 +86,15 @@ impl ZooKeeperBackend {
                 let children = match open.calls.children(&self.below(&folder)).await {
                     Ok(children) => children,
                     Err(Trouble::NoNode) => continue,
-                    Err(trouble) => return Some((Err(trouble.into()), None)),
+                    Err(trouble) => {
+                        let error = Error::from(trouble);
+                        // What is somebody else's hides nothing beside it.
+                        let Some(name) = named(&folder).filter(|_| error.kind() == ErrorKind::Denied) else {
+                            return Some((Err(error), None));
+                        };
+                        walk.open = Some(open);
+                        return Some((Err(error.on(&name)), Some(walk)));
+                    }
                 };
                 let below = children.iter().filter(|child| self.layout.read(child).is_none());
                 let below = below.map(|child| join(&folder, child));
@@ -130,7 +137,7 @@ impl ZooKeeperBackend {
             Err(Trouble::NoNode) => return Ok(Revocation::NotHeld),
             Err(trouble) => return Err(trouble.into()),
         };
-        let nodes = self.in_order(&children);
+        let nodes = in_order(&open.calls, &folder, self.claims(&children)).await?;
         let modes: Vec<Mode> = nodes.iter().map(|node| node.mode).collect();
         for holder in &nodes[..how_many_are_in(&modes)] {
             let path = format!("{folder}/{}", holder.name);
@@ -151,6 +158,12 @@ impl ZooKeeperBackend {
 
 fn join(folder: &str, child: &str) -> String {
     if folder.is_empty() { child.to_owned() } else { format!("{folder}/{child}") }
+}
+
+/// What to call a folder; none for that of all locks.
+fn named(folder: &str) -> Option<LockName> {
+    // No lock is called nothing, but what is below it starts with `/`.
+    name_of(folder).or_else(|| LockName::new(format!("{}/", start_of(folder)?)).ok())
 }
 
 /// Whether names that start with `start` may be at `path` or below.

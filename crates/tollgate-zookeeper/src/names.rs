@@ -45,9 +45,9 @@ fn encoded(part: &str) -> String {
     path
 }
 
-/// Whether ZooKeeper takes a character. Names have no control characters.
-fn is_taken(char: char) -> bool {
-    !matches!(char, '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..)
+/// Whether ZooKeeper takes a character in a path.
+pub(crate) fn is_taken(char: char) -> bool {
+    !char.is_control() && !matches!(char, '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..)
 }
 
 fn decoded(part: &str) -> Option<String> {

@@ -28,7 +28,7 @@ pub(crate) struct Layout {
 pub(crate) struct Node {
     /// All of it.
     pub(crate) name: String,
-    /// Its place among the claims on its lock, which wraps around.
+    /// Its place among the claims on its lock, unless numbers have come to their end: see `order.rs`.
     pub(crate) sequence: i32,
     pub(crate) mode: Mode,
 }

@@ -7,6 +7,7 @@ use tollgate_core::{ErrorKind, OwnerId, Result};
 
 use crate::calls::Calls;
 use crate::error::{Trouble, over};
+use crate::order::{Rank, ahead_of};
 use crate::paths::{Layout, Node, of_owner};
 
 /// How often a waiter looks again though it was told of nothing.
@@ -22,6 +23,8 @@ pub(crate) struct Standing {
     /// The lock's folder.
     pub(crate) folder: String,
     pub(crate) node: Node,
+    /// The transaction that created its node.
+    pub(crate) created: i64,
     pub(crate) owner: OwnerId,
 }
 
@@ -66,15 +69,18 @@ impl Standing {
             // Of a request that came twice, or of an earlier session that is not over yet.
             self.calls.delete(&format!("{}/{other}", self.folder)).await?;
         }
-        self.before(&children)
+        Ok(self.before(&children).await?)
     }
 
     /// Those of a folder's nodes that are claims before this one, the nearest first.
-    fn before(&self, children: &[String]) -> Result<Vec<Place<String>>> {
+    async fn before(&self, children: &[String]) -> Result<Vec<Place<String>>, Trouble> {
         if !children.contains(&self.node.name) {
-            return Err(over());
+            return Err(Trouble::Failed(over()));
         }
-        Ok(before(&self.node, children.iter().filter_map(|child| self.layout.read(child))))
+        let nodes = children.iter().filter_map(|child| self.layout.read(child)).collect();
+        let rank = Rank::new(self.node.sequence, self.created);
+        let ahead = ahead_of(rank, &self.calls, &self.folder, nodes).await?;
+        Ok(ahead.into_iter().map(|Node { name, mode, .. }| Place { key: name, mode }).collect())
     }
 
     /// Waits until the queue may have moved.
@@ -86,7 +92,7 @@ impl Standing {
         };
         // What happened between our last look and the watch, it does not tell.
         let children = self.calls.children(&self.folder).await?;
-        let ahead = self.before(&children).map_err(Trouble::Failed)?;
+        let ahead = self.before(&children).await?;
         if judge(self.node.mode, &ahead, true) != Verdict::After(turn) {
             return Ok(());
         }
@@ -102,49 +108,7 @@ impl Standing {
     }
 }
 
-/// Those of `nodes` that are before `own`, the nearest first.
-///
-/// What counts is the difference of their numbers. ZooKeeper does not count on after the largest: it gives that one again, and claims
-/// with one number do not see each other here. `docs/backends/zookeeper.md` says so.
-fn before(own: &Node, nodes: impl Iterator<Item = Node>) -> Vec<Place<String>> {
-    let mut before: Vec<(i32, Place<String>)> = nodes
-        .map(|node| (own.sequence.wrapping_sub(node.sequence), node))
-        .filter(|(distance, _)| *distance > 0)
-        .map(|(distance, Node { name, mode, .. })| (distance, Place { key: name, mode }))
-        .collect();
-    before.sort_unstable_by_key(|(distance, _)| *distance);
-    before.into_iter().map(|(_, place)| place).collect()
-}
-
 /// Whether a look may have better luck: it does not matter whether the last one was done.
 fn passes(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Unavailable | ErrorKind::Indeterminate)
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use tollgate_core::Mode;
-
-    use super::*;
-
-    fn node(sequence: i32) -> Node {
-        Node { name: sequence.to_string(), sequence, mode: Mode::Exclusive }
-    }
-
-    proptest! {
-        /// Whatever number the first of a queue got. Not what ZooKeeper does at the largest, where it gives one number again.
-        #[test]
-        fn a_queue_is_in_the_order_in_which_it_came(first: i32, length in 1..200_i32, own in 0..200_i32) {
-            let own = own % length;
-            let numbers = |count: i32| (0..count).map(move |at| first.wrapping_add(at));
-            let mut all: Vec<Node> = numbers(length).map(node).collect();
-            all.reverse();
-            let ahead = before(&node(first.wrapping_add(own)), all.into_iter());
-            let ahead: Vec<String> = ahead.into_iter().map(|place| place.key).collect();
-            let mut expected: Vec<String> = numbers(own).map(|number| number.to_string()).collect();
-            expected.reverse();
-            prop_assert_eq!(ahead, expected);
-        }
-    }
 }

@@ -15,16 +15,20 @@ use crate::error::{Trouble, over};
 const PAUSE: Duration = Duration::from_millis(50);
 
 impl ZooKeeperBackend {
-    /// Waits until the lock is ours. Whose place went with its session, or was deleted, queues up again; and so does who finds
-    /// nobody to ask meanwhile. What nobody knows is not asked again.
+    /// Waits until the lock is ours. Whose place went with its session, or was deleted, queues up again. Whoever finds nobody to
+    /// ask meanwhile, or whose session nobody has heard of for long, keeps its place until that is over. What nobody knows is not
+    /// asked again.
     pub(crate) async fn wait(&self, claim: &Claim) -> Result<Grant> {
         let (mut waited, mut outage) = (false, Outage::default());
         loop {
             let error = match self.wait_in_turn(claim, &mut waited, &mut outage).await {
+                Ok(Some(grant)) => return Ok(grant),
+                Ok(None) => continue,
                 Err(error) if waited && !claim.standalone => error,
-                answer => return answer,
+                Err(error) => return Err(error),
             };
             match error.kind() {
+                // The session is over, or the node is gone.
                 ErrorKind::Lost if error.is_retryable() => {
                     self.sessions.forget(claim.owner);
                     tokio::time::sleep(PAUSE).await;
@@ -35,7 +39,13 @@ impl ZooKeeperBackend {
         }
     }
 
-    async fn wait_in_turn(&self, claim: &Claim, waited: &mut bool, outage: &mut Outage) -> Result<Grant> {
+    /// The grant when it is in; none if its session had to be proven alive first, so that it has to look again.
+    async fn wait_in_turn(
+        &self,
+        claim: &Claim,
+        waited: &mut bool,
+        outage: &mut Outage,
+    ) -> Result<Option<Grant>> {
         let placed = self.place(claim).await?;
         outage.is_over();
         if let Verdict::After(turn) = judge(claim.mode, &placed.ahead, true) {
@@ -51,8 +61,15 @@ impl ZooKeeperBackend {
         if *waited && matches!(claim.mode, Mode::Permit { .. }) {
             self.tell_those_behind(claim, &placed).await?;
         }
-        let grant = self.granted(claim, &placed)?;
-        Ok(if *waited { grant.after_waiting() } else { grant })
+        if *waited && claim.standalone {
+            // Its time counts from the last proof of life, and nobody renews it.
+            placed.session.refresh(placed.ttl).await?;
+        }
+        let Some(grant) = self.granted(claim, &placed) else {
+            placed.session.refresh(placed.ttl).await?;
+            return Ok(None);
+        };
+        Ok(Some(if *waited { grant.after_waiting() } else { grant }))
     }
 
     /// A permit that got in writes its node again: the next one waits for that.

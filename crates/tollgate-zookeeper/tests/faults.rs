@@ -9,16 +9,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use support::{TTL, backend, claim, config, hosts, leader, locks, secs, soon, until, zoo_cfg};
+use support::{TTL, backend, backend_of, claim, config, hosts, leader, locks, secs, soon, until, zoo_cfg};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tollgate_core::{Attempt, Backend, ErrorKind, Locks, LossCause, Release};
+use tollgate_core::{
+    Attempt, Backend, Claim, Clock, Deadline, ErrorKind, Extension, Grant, Locks, LossCause, Moment, Release,
+};
+use tollgate_testkit::clock::JumpingClock;
 use tollgate_testkit::crowd::Crowd;
 use tollgate_testkit::engines::{self, Data, Engine, Node};
 use tollgate_testkit::fault::Operation;
 use tollgate_testkit::proxy::{Close, Deed, Direction, Fate, LengthPrefixed, Proxy, Raw, Which};
 use tollgate_testkit::scale::scale;
+use tollgate_zookeeper::{ZooKeeperBackend, ZooKeeperConfig};
 
 fn one() -> Engine {
     engines::private(&config(1)).unwrap()
@@ -50,6 +54,35 @@ async fn a_leader_that_is_killed_costs_an_election_and_nothing_else() {
     held.check().expect("a lock that is renewed outlives a leader");
     assert!(crowd.end().await > 20);
     assert_eq!(held.release().await.unwrap(), Release::Released);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_with_the_shortest_ttl_is_kept_while_all_is_well() {
+    const TICK: Duration = Duration::from_millis(500);
+    let engine = engines::private(&config(1).argument("tickTime=500")).unwrap();
+    let mut config = ZooKeeperConfig::from_url(&format!("zookeeper://{}/", hosts(&engine))).unwrap();
+    config.tick = TICK;
+    let locks = Locks::new(Arc::new(backend_of(config).await.unwrap())).unwrap();
+    let ttl = locks.capabilities().ttl.min;
+    assert_eq!(ttl, TICK * 6);
+    let mut guards = Vec::new();
+    for name in ["a", "b", "c"] {
+        guards.push(locks.lock(name).ttl(ttl).acquire().await.unwrap());
+        // Each at another moment between two proofs of life.
+        tokio::time::sleep(TICK / 3).await;
+    }
+    let (end, mut least) = (Instant::now() + ttl * 10, ttl);
+    while Instant::now() < end {
+        for guard in &guards {
+            guard.check().expect("nothing happened to it");
+            least = least.min(guard.remaining().unwrap());
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    println!("of {ttl:?} there were {least:?} left at least");
+    for guard in guards {
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+    }
 }
 
 /// An ensemble whose third server reaches the others only through proxies, and follows one of them.
@@ -248,6 +281,83 @@ async fn locks_outlive_a_zookeeper_that_is_started_again() {
     let next = soon("the waiter is in", waiting).await.unwrap().unwrap();
     assert!(next.token() > token);
     next.release().await.unwrap();
+}
+
+/// Until when `backend` believes in `grant`.
+async fn believed(backend: &dyn Backend, grant: &Grant) -> Moment {
+    match backend.extend(grant, grant.ttl, None).await.unwrap() {
+        Extension::Extended { deadline: Deadline::At(moment) } => moment,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_whose_session_nobody_has_heard_of_for_long_keeps_its_place() {
+    const TICK: Duration = secs(2);
+    let engine = one();
+    let (clock, ttl) = (JumpingClock::new(), secs(20));
+    let mut config = ZooKeeperConfig::from_url(&format!("zookeeper://{}/", hosts(&engine))).unwrap();
+    config.tick = TICK;
+    let mine = Arc::new(ZooKeeperBackend::connect(config, Arc::new(clock.clone())).await.unwrap());
+    let theirs = locks(&hosts(&engine)).await.unwrap();
+    let first = theirs.lock("a").ttl(secs(60)).acquire().await.unwrap();
+    let [probe, wanted] = ["probe", "a"].map(|name| Claim { ttl, ..claim(name) });
+    let Attempt::Granted(probe) = mine.try_acquire(&probe).await.unwrap() else { panic!("it is free") };
+    let waiting = tokio::spawn({
+        let (mine, wanted) = (mine.clone(), wanted.clone());
+        async move { mine.acquire(&wanted).await }
+    });
+    until("the second waits", async || waits(&theirs, "a").await).await;
+    let third = tokio::spawn(theirs.lock("a").ttl(secs(60)).acquire());
+    until("the third waits", async || {
+        theirs.inspect("a").await.unwrap().is_some_and(|seen| seen.waiters.len() == 2)
+    })
+    .await;
+    // Between two proofs of life, the next of which is not far.
+    let before = believed(&*mine, &probe).await;
+    until("it is heard of", async || believed(&*mine, &probe).await > before).await;
+    tokio::time::sleep(TICK / 2).await;
+    let end = believed(&*mine, &probe).await;
+    clock.jump_unnoticed(end.since(clock.now()) + Duration::from_millis(100));
+    assert_eq!(first.release().await.unwrap(), Release::Released);
+    let grant = soon("the second is in", waiting).await.unwrap().unwrap();
+    assert!(!third.is_finished(), "the third was in first");
+    assert_eq!(mine.release(&grant).await.unwrap(), Release::Released);
+    let third = soon("the third is in", third).await.unwrap().unwrap();
+    assert!(grant.token < third.token());
+    assert_eq!(third.release().await.unwrap(), Release::Released);
+}
+
+#[tokio::test]
+async fn a_permit_that_moves_before_it_is_watched_wakes_the_next_all_the_same() {
+    let engine = one();
+    let proxy = Proxy::start(engine.address(), LengthPrefixed::zookeeper());
+    let locks = locks(&proxy.address().to_string()).await.unwrap();
+    let plain = zookeeper_client::Client::connect(&hosts(&engine)).await.unwrap();
+    let open = zookeeper_client::Acls::anyone_all();
+    plain.mkdir("/locks/a", &zookeeper_client::CreateMode::Persistent.with_acls(open)).await.unwrap();
+    let mut permits = Vec::new();
+    for tag in ["a", "b", "c"] {
+        let start = format!("/locks/a/{}-p2-lock-", tag.repeat(32));
+        let options = zookeeper_client::CreateMode::EphemeralSequential.with_acls(open);
+        let (_, number) = plain.create(&start, b"{}", &options).await.unwrap();
+        permits.push(format!("{start}{number}"));
+    }
+    // Two are in, and the third waits. The fourth is about to watch it.
+    let watched = permits[2].clone().into_bytes();
+    let names_it = move |frame: &[u8]| frame.windows(watched.len()).any(|part| part == watched);
+    let held = proxy.on(Which::matching(names_it), Deed::Hold);
+    let waiting = tokio::spawn(locks.lock("a").ttl(secs(30)).permit(2).acquire());
+    soon("it is about to watch the third", held.caught()).await;
+    plain.delete(&permits[0], None).await.unwrap();
+    plain.set_data(&permits[2], b"{}", None).await.unwrap();
+    held.let_go();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!waiting.is_finished(), "three were in");
+    plain.delete(&permits[1], None).await.unwrap();
+    // Long before it would look again by itself.
+    let woken = tokio::time::timeout(secs(5), waiting).await.expect("nobody told it");
+    assert_eq!(woken.unwrap().unwrap().release().await.unwrap(), Release::Released);
 }
 
 #[tokio::test]

@@ -6,8 +6,8 @@ mod support;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use futures_util::TryStreamExt;
-use support::{TTL, backend, backend_of, claim, config, hosts, locks, secs, until};
+use futures_util::{StreamExt, TryStreamExt};
+use support::{TTL, backend, backend_of, claim, config, hosts, locks, secs, soon, until};
 use tollgate_core::{Attempt, Backend, ErrorKind, Finding, Locks, Mode, Revocation, Severity, Token};
 use tollgate_testkit::engines::{self, Engine};
 use tollgate_testkit::proxy::{LengthPrefixed, Proxy};
@@ -131,6 +131,51 @@ async fn locks_within_locks_are_listed_with_their_own_names() {
     let within = ["a/b", "a/b/c", "a//"].map(String::from);
     assert_eq!(listed("a/").await, BTreeSet::from(within));
     assert_eq!(listed("nobody").await, BTreeSet::new());
+}
+
+#[tokio::test]
+async fn a_folder_that_may_not_be_read_hides_no_other() {
+    let engine = engines::private(&config(1)).unwrap();
+    let locks = locks(&hosts(&engine)).await.unwrap();
+    let mut guards = Vec::new();
+    for name in ["a", "c/x", "z"] {
+        guards.push(locks.lock(name).ttl(secs(60)).acquire().await.unwrap());
+    }
+    let ann = backend_of(configured(&engine, "ann:secret@", "/")).await.unwrap();
+    for name in ["b", "/"] {
+        assert!(matches!(ann.try_acquire(&claim(name)).await.unwrap(), Attempt::Granted(_)));
+    }
+    let seen: Vec<_> = locks.list("").collect().await;
+    let (read, unread): (Vec<_>, Vec<_>) = seen.into_iter().partition(|seen| seen.is_ok());
+    let read: BTreeSet<_> = read.into_iter().map(|state| state.unwrap().name.to_string()).collect();
+    assert_eq!(read, BTreeSet::from(["a", "c/x", "z"].map(String::from)));
+    let unread: BTreeSet<_> = unread
+        .into_iter()
+        .map(|error| {
+            let error = error.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+            error.lock().unwrap().to_string()
+        })
+        .collect();
+    assert_eq!(unread, BTreeSet::from(["b", "/"].map(String::from)));
+    let mut events = locks.events("");
+    // Each is told of once.
+    for _ in 0..2 {
+        let error = soon("it is told of", events.next()).await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    }
+    let (token, last) = (guards[2].token(), guards.remove(2));
+    last.release().await.unwrap();
+    let event = soon("the end is told of", events.next()).await.unwrap().unwrap();
+    assert_eq!((event.name.as_str(), event.token), ("z", token));
+    // The folder of all hides all.
+    let closed = backend_of(configured(&engine, "ann:secret@", "/closed")).await.unwrap();
+    assert!(matches!(closed.try_acquire(&claim("a")).await.unwrap(), Attempt::Granted(_)));
+    let other = backend_of(configured(&engine, "", "/closed")).await.unwrap();
+    let seen: Vec<_> = other.list("").collect().await;
+    assert_eq!(seen.len(), 1);
+    let error = seen[0].as_ref().unwrap_err();
+    assert_eq!((error.kind(), error.lock()), (ErrorKind::Denied, None));
 }
 
 /// What passes through `proxy` for each hand-over of one lock through a queue of so many.

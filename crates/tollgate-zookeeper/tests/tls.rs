@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use support::{TICK, TTL, backend_of, claim, config, soon};
+use support::{TICK, TTL, backend_of, claim, config, soon, until};
 use tollgate_core::tls::TlsFiles;
 use tollgate_core::{Attempt, Backend, ErrorKind, Release};
 use tollgate_testkit::engines::{self, Engine, Port};
@@ -120,6 +120,23 @@ async fn locks_are_taken_over_encrypted_connections() {
     let missing = TlsFiles { ca: Some("/nowhere/ca.pem".into()), ..TlsFiles::default() };
     let says = refused(over_tls("localhost", port.number(), missing)).await;
     assert!(says.contains("/nowhere/ca.pem cannot be read"), "{says}");
+}
+
+#[tokio::test]
+async fn an_examination_asks_over_encrypted_connections() {
+    let authority = Authority::new();
+    let (_engine, port) = authority.zookeeper(true);
+    let (cert, key, _) = authority.sign("ann");
+    let known = TlsFiles { cert: Some(cert), key: Some(key), ..authority.files() };
+    let config = over_tls("localhost", port.number(), known);
+    // Its first handshakes take a while.
+    until("it gives sessions", async || backend_of(config.clone()).await.is_ok()).await;
+    let checkup = tollgate_zookeeper::examine(config).await.unwrap();
+    assert!(!checkup.has_problems(), "{checkup:#?}");
+    assert!(
+        checkup.findings.iter().any(|finding| finding.what.contains("tickTime is 200ms")),
+        "{checkup:#?}"
+    );
 }
 
 #[tokio::test]

@@ -57,6 +57,8 @@ pub(super) struct Sentence {
     terms: Terms,
     /// When the lock must be expected to be gone, unless it is renewed.
     deadline: Moment,
+    /// How long before that it is asked to end.
+    notice: Duration,
     /// When the lock was lost for good: no renewal helps any more.
     lost: Option<Moment>,
     /// When it has had enough time after a SIGTERM.
@@ -65,14 +67,21 @@ pub(super) struct Sentence {
 }
 
 impl Sentence {
-    pub(super) fn new(terms: Terms, deadline: Option<Moment>) -> Self {
-        let deadline = deadline.unwrap_or(Moment::MAX);
-        Self { terms, deadline, lost: None, heed_by: Moment::MAX, asked: false }
+    pub(super) fn new(terms: Terms, told: Option<Moment>, now: Moment) -> Self {
+        let (deadline, notice) = (Moment::ZERO, Duration::ZERO);
+        let mut sentence = Self { terms, deadline, notice, lost: None, heed_by: Moment::MAX, asked: false };
+        sentence.set_deadline(told, now);
+        sentence
     }
 
     /// The lock is held until `deadline`. Whoever was asked to end because of an earlier one is asked again.
     pub(super) fn set_deadline(&mut self, deadline: Option<Moment>, now: Moment) {
-        self.deadline = deadline.unwrap_or(Moment::MAX);
+        let deadline = deadline.unwrap_or(Moment::MAX);
+        if deadline != self.deadline {
+            self.deadline = deadline;
+            // A deadline that is closer than a ttl from the start is renewed in time all the same.
+            self.notice = self.terms.grace.unwrap_or_default().min(deadline.since(now) / 4);
+        }
         self.asked &= now >= self.ask_at();
     }
 
@@ -108,8 +117,11 @@ impl Sentence {
     }
 
     fn ask_at(&self) -> Moment {
-        let Some(grace) = self.terms.grace.filter(|_| self.terms.enforced) else { return Moment::MAX };
-        let by_deadline = if self.deadline == Moment::MAX { Moment::MAX } else { self.deadline - grace };
+        if self.terms.grace.is_none() || !self.terms.enforced {
+            return Moment::MAX;
+        }
+        let by_deadline =
+            if self.deadline == Moment::MAX { Moment::MAX } else { self.deadline - self.notice };
         self.lost.map_or(by_deadline, |lost| lost.min(by_deadline))
     }
 
@@ -134,7 +146,7 @@ mod tests {
     }
 
     fn sentence(time: u32, ask_first: bool, enforced: bool, deadline: Option<u64>) -> Sentence {
-        Sentence::new(Terms::new(SECOND * time, ask_first, enforced, SECOND * 10), deadline.map(at))
+        Sentence::new(Terms::new(SECOND * time, ask_first, enforced, SECOND * 10), deadline.map(at), at(0))
     }
 
     #[test]
@@ -156,6 +168,20 @@ mod tests {
         assert_eq!(sentence.due(at(199)), Due::Ask(Why::Lock));
         sentence.set_deadline(None, at(199));
         assert_eq!(sentence.due(at(1000)), Due::Nothing);
+    }
+
+    #[test]
+    fn a_deadline_that_is_always_close_is_no_reason_to_end() {
+        let mut sentence = sentence(24, true, true, Some(8));
+        for renewed in [4, 8, 12] {
+            // Half of what was left is over, and a moment more.
+            assert_eq!(sentence.due(at(renewed + 1)), Due::Nothing);
+            sentence.set_deadline(Some(at(renewed + 8)), at(renewed + 1));
+        }
+        // Told again, which moves nothing.
+        sentence.set_deadline(Some(at(20)), at(18));
+        assert_eq!(sentence.due(at(18)), Due::Nothing);
+        assert_eq!(sentence.due(at(19)), Due::Ask(Why::Lock));
     }
 
     #[test]

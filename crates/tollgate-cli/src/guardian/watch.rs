@@ -42,7 +42,7 @@ fn serve(socket: &UnixStream) -> std::io::Result<()> {
     let mut orders = Orders::new(socket);
     // Nothing was started yet, so nothing is left behind if `run` is gone already.
     let Some(Order::Start { terms, deadline, home }) = orders.next() else { return Ok(()) };
-    let mut guardian = Guardian::new(socket, me, home, Sentence::new(terms, deadline));
+    let mut guardian = Guardian::new(socket, me, home, Sentence::new(terms, deadline, now()));
     let command: Vec<OsString> = std::env::args_os().skip(1).collect();
     guardian.start(&command, &signals);
     while !guardian.alone {

@@ -3,13 +3,36 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-use tollgate::Guards;
+use tollgate::{Error, Guards, Result, Token};
+
+/// The variable with all tokens.
+const TOKENS: &str = "TOLLGATE_TOKENS";
+/// The longest variable that Linux starts a program with: its name, `=`, its value and an end.
+const LONGEST: usize = 32 * 4096;
+
+/// Fails if the tokens of these locks may not fit into the environment: no command could be started.
+pub(super) fn check(names: &[String]) -> Result<()> {
+    let tokens = names.iter().map(|name| (name.as_str(), Token::MAX.get())).collect();
+    let length = TOKENS.len() + 1 + json(&tokens).len() + 1;
+    if length <= LONGEST {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "the names of these {} locks are too long for one command: {TOKENS} would have {length} bytes, and no variable \
+         can have more than {LONGEST}; take fewer locks, or shorter names",
+        names.len()
+    )))
+}
+
+fn json(tokens: &BTreeMap<&str, u64>) -> String {
+    serde_json::json!(tokens).to_string()
+}
 
 /// The variables for the command: name and token if there is one lock, all tokens in any case.
 pub(super) fn variables(guards: &Guards) -> Vec<(&'static str, String)> {
     let tokens: BTreeMap<&str, u64> =
         guards.iter().map(|guard| (guard.name().as_str(), guard.token().get())).collect();
-    let mut variables = vec![("TOLLGATE_TOKENS", serde_json::json!(tokens).to_string())];
+    let mut variables = vec![(TOKENS, json(&tokens))];
     if let [(name, token)] = tokens.iter().collect::<Vec<_>>()[..] {
         variables.push(("TOLLGATE_NAME", (*name).to_owned()));
         variables.push(("TOLLGATE_TOKEN", token.to_string()));

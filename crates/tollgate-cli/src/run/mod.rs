@@ -60,6 +60,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit> {
 }
 
 fn check(args: &RunArgs) -> Result<()> {
+    environment::check(&args.names)?;
     if args.max_hold == Some(Duration::ZERO) {
         return Err(Error::invalid("--max-hold 0s would end the command at once"));
     }

@@ -32,6 +32,9 @@ pub(super) enum How {
 /// How long the guardian may be silent. It answers at once, unless somebody has stopped it.
 const SILENCE: Duration = Duration::from_secs(5);
 
+/// The guardian is told no more often than this.
+const SHORTEST: Duration = Duration::from_millis(10);
+
 /// Runs the command and returns when it and everything it started are gone.
 pub(super) async fn supervise(args: &RunArgs, guards: &Guards, signals: &mut Signals) -> Result<Ended> {
     let mut guardian = Guardian::start(args, guards)?;
@@ -137,10 +140,11 @@ impl<'a> Watch<'a> {
         Terms::new(time, ask_first, enforced, self.args.kill_after)
     }
 
-    /// Often enough that a renewal, which happens after a third of the ttl, is known well before a command
-    /// would be asked to end, a quarter before the deadline.
+    /// Often enough that a renewal, which happens well before it is late, is known before a command would be asked to end, which
+    /// it is when a quarter is left.
     fn pause(&self) -> Duration {
-        let pause = (self.args.ttl / 8).min(Duration::from_secs(1));
+        let left = self.told.map_or(Duration::MAX, |deadline| deadline.since(now()));
+        let pause = (self.args.ttl / 8).min(left / 10).min(Duration::from_secs(1)).max(SHORTEST);
         match self.hold_end.map(|end| end.since(now())) {
             Some(left) if !left.is_zero() => pause.min(left),
             _ => pause,

@@ -1,5 +1,7 @@
 //! What is held is renewed, and what is lost stays lost.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use crate::support::*;
 
 const TTL: Duration = ms(500);
@@ -43,6 +45,71 @@ async fn a_grant_that_arrives_late_is_renewed_at_once() {
     let left = guard.remaining();
     tokio::time::sleep(TTL).await;
     assert!(guard.check().is_ok(), "{left:?} were left, and nobody renewed: {:?}", guard.state());
+}
+
+/// Answers every renewal with a deadline that is closer than a ttl, as an engine does whose sessions are proven alive by what was
+/// answered a while ago.
+struct Close {
+    inner: Arc<dyn Backend>,
+    /// Until when, at each renewal.
+    deadline: Box<dyn Fn(&Grant) -> Deadline + Send + Sync>,
+    renewals: AtomicUsize,
+}
+
+impl Close {
+    fn new(deadline: impl Fn(&Grant) -> Deadline + Send + Sync + 'static) -> Arc<Self> {
+        Arc::new(Self { inner: memory(), deadline: Box::new(deadline), renewals: AtomicUsize::new(0) })
+    }
+}
+
+impl Layer for Close {
+    fn inner(&self) -> &dyn Backend {
+        &*self.inner
+    }
+    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Grant>> {
+        Box::pin(async {
+            let grant = self.inner.acquire(claim).await?;
+            Ok(Grant { deadline: (self.deadline)(&grant), ..grant })
+        })
+    }
+    fn extend<'a>(
+        &'a self,
+        grant: &'a Grant,
+        ttl: Duration,
+        _: Option<&'a Details>,
+    ) -> BoxFuture<'a, Result<Extension>> {
+        self.renewals.fetch_add(1, Ordering::SeqCst);
+        Box::pin(async move {
+            self.inner.extend(grant, ttl, None).await?;
+            Ok(Extension::Extended { deadline: (self.deadline)(grant) })
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_deadline_that_is_closer_than_a_ttl_is_met() {
+    const TTL: Duration = ms(3000);
+    let backend = Close::new(|_| Deadline::At(clock().now() + TTL / 4));
+    let locks = Locks::new(backend.clone()).unwrap();
+    let guard = locks.lock("close").ttl(TTL).acquire().await.unwrap();
+    let end = Instant::now() + TTL * 2;
+    while Instant::now() < end {
+        assert_eq!(guard.state(), GuardState::Held, "it is renewed in time, and nobody need worry");
+        tokio::time::sleep(ms(10)).await;
+    }
+    let renewals = backend.renewals.load(Ordering::SeqCst);
+    assert!((16..=44).contains(&renewals), "renewed {renewals} times in two ttls");
+}
+
+#[tokio::test]
+async fn an_engine_whose_deadlines_do_not_move_is_not_asked_ever_faster() {
+    const TTL: Duration = ms(1000);
+    let backend = Close::new(|grant| grant.deadline);
+    let locks = Locks::new(backend.clone()).unwrap();
+    let guard = locks.lock("fixed").ttl(TTL).acquire().await.unwrap();
+    assert_eq!(soon("the loss is signalled", guard.lost()).await, LossCause::Expired);
+    let renewals = backend.renewals.load(Ordering::SeqCst);
+    assert!((2..=15).contains(&renewals), "asked {renewals} times");
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ mod ensemble;
 mod seen;
 mod time;
 mod version;
+mod word;
 
 use std::time::Duration;
 

@@ -7,10 +7,11 @@ use tollgate_core::url::Host;
 use tollgate_core::{BootClock, Keeper, Result};
 use zookeeper_client::Acl;
 
+use super::word::answer;
 use crate::calls::Calls;
 use crate::config::ZooKeeperConfig;
 use crate::error::Trouble;
-use crate::open::{Opened, asked, open};
+use crate::open::{Opened, open};
 
 /// The longest session that can be asked for.
 const LONGEST: Duration = Duration::from_millis(i32::MAX as u64);
@@ -57,13 +58,14 @@ impl Seen {
     pub(super) async fn look(config: &ZooKeeperConfig) -> Result<Self> {
         let mut servers = Vec::new();
         for host in &config.hosts {
-            let state = asked(host, "srvr").await.map(|text| pairs(&text, ':'));
+            let tls = config.tls.as_ref();
+            let state = answer(host, tls, "srvr").await.map(|text| pairs(&text, ':'));
             let state = match state {
                 Ok(state) if state.is_empty() => Err("it does not say what it does".to_owned()),
                 Ok(state) => Ok(state),
                 Err(error) => Err(error.to_string()),
             };
-            let settings = asked(host, "conf").await.map(|text| pairs(&text, '=')).unwrap_or_default();
+            let settings = answer(host, tls, "conf").await.map(|text| pairs(&text, '=')).unwrap_or_default();
             servers.push(Server { host: host.clone(), state, settings });
         }
         let keeper = Keeper::global()?;

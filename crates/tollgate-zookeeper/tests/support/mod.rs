@@ -42,7 +42,7 @@ pub(crate) fn claim(name: &str) -> Claim {
     Claim::new(LockName::new(name).unwrap(), Mode::Exclusive, Duration::from_secs(10))
 }
 
-pub(crate) fn secs(seconds: u64) -> Duration {
+pub(crate) const fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
