@@ -121,6 +121,13 @@ impl From<Status> for Failure {
             return Self { executed: Executed::No, why, error };
         }
         let (executed, why, kind, message) = match status.code() {
+            // What gRPC never leaves out.
+            _ if says.contains("grpc-status header missing") => (
+                Executed::No,
+                Why::Refused,
+                ErrorKind::Config,
+                "what answers there speaks HTTP and is no etcd; look at the address in the URL",
+            ),
             Code::NotFound if says.contains("lease not found") => (
                 Executed::No,
                 Why::NoLease,

@@ -77,7 +77,9 @@ async fn let_go(guards: Guards) -> bool {
     let lost = guards.check().is_err();
     let release = guards.release().await;
     if let Err(error) = &release {
-        tell::note(&format!("{error}; the engine frees it when the ttl is over"));
+        tell::note(&format!(
+            "{error}; it is tried a while longer, and the engine frees it when the ttl is over"
+        ));
     }
     let gone = matches!(release, Ok(Release::AlreadyLost));
     if gone && !lost {
