@@ -31,6 +31,7 @@ mod session;
 mod sessions;
 mod trail;
 mod wait;
+mod wire;
 
 pub use backend::ZooKeeperBackend;
 pub use config::{Access, Login, Style, ZooKeeperConfig};
