@@ -137,7 +137,7 @@ impl ZooKeeperBackend {
             let released = match answer {
                 Ok(deleted) => deleted || (again && in_time),
                 Err(Trouble::Ended) => false,
-                Err(Trouble::Failed(error)) if error.is_retryable() && !again && in_time => {
+                Err(Trouble::Failed(error)) if error.is_retryable() && !again => {
                     again = true;
                     continue;
                 }
