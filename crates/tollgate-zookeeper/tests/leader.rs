@@ -26,8 +26,8 @@ struct Meshed {
 
 impl Meshed {
     fn start() -> Self {
-        // A leader believes in itself for 10 s without the others.
-        let engine = config(3).argument("tickTime=500").argument("syncLimit=20");
+        // A leader believes in itself for 30 s without the others; one that nobody follows gives up after 3 s.
+        let engine = config(3).argument("tickTime=500").argument("syncLimit=60").argument("initLimit=6");
         let engine = engines::private(&engine).unwrap();
         engine.kill();
         let mut ways = Vec::new();
@@ -56,6 +56,8 @@ impl Meshed {
         for (_, _, way) in self.ways.iter().filter(|(from, to, _)| [*from, *to].contains(&number)) {
             way.black_hole(Direction::Requests, Fate::Late);
             way.black_hole(Direction::Replies, Fate::Late);
+            // Those who look for a leader do not wait for this one.
+            way.refuse(true);
         }
     }
 }
