@@ -14,7 +14,7 @@ use tollgate_core::{Clock, Error, ErrorKind, Moment, Result};
 
 use crate::calls::Calls;
 use crate::config::ZooKeeperConfig;
-use crate::wire::{Client, Dialer, Refusal, patience};
+use crate::wire::{Client, Dialer, Refusal, SILENT};
 
 /// How long servers are asked that are there, but elect a leader.
 const TO_ELECT: Duration = Duration::from_secs(5);
@@ -38,7 +38,7 @@ pub(crate) async fn open(config: &ZooKeeperConfig, clock: Arc<dyn Clock>, ttl: D
     let end = Instant::now() + TO_ELECT;
     let tls = config.tls.as_ref().map(|files| tollgate_core::tls::client(files, &[])).transpose()?;
     let login = config.login.as_ref().map(|login| format!("{}:{}", login.user, login.password));
-    let mut dialer = Dialer::new(&config.hosts, tls, login, clock, patience(ttl));
+    let mut dialer = Dialer::new(&config.hosts, tls, login, clock, SILENT);
     loop {
         let refusal = match Client::open(dialer, ttl).await {
             Ok(client) => {

@@ -53,13 +53,9 @@ impl AsyncRead for Carrier {
         match self.get_mut() {
             Self::Plain(Plain(stream)) => loop {
                 ready!(stream.poll_read_ready(context))?;
-                match stream.try_read(buffer.initialize_unfilled()) {
-                    Ok(count) => {
-                        buffer.advance(count);
-                        return Poll::Ready(Ok(()));
-                    }
+                match stream.try_read_buf(buffer) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(error) => return Poll::Ready(Err(error)),
+                    read => return Poll::Ready(read.map(drop)),
                 }
             },
             Self::Encrypted(stream) => Pin::new(stream).poll_read(context, buffer),

@@ -19,7 +19,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_
 /// How long the end of a session may take.
 const TO_CLOSE: Duration = Duration::from_secs(1);
 /// How soon a connection that is silent is given up for another, at most.
-const SILENT: Duration = Duration::from_secs(4);
+pub(crate) const SILENT: Duration = Duration::from_secs(4);
 
 /// A session's client. Cloning is cheap.
 #[derive(Debug, Clone)]
@@ -67,7 +67,7 @@ struct Connected {
 }
 
 /// How soon a silent connection of a session that lives for `ttl` is given up.
-pub(crate) fn patience(ttl: Duration) -> Duration {
+fn patience(ttl: Duration) -> Duration {
     (ttl * 2 / 5).min(SILENT)
 }
 
@@ -85,6 +85,8 @@ impl Client {
         let seen = Arc::new(AtomicI64::new(0));
         let link = Arc::new(Link::new(1, &met.carrier, seen.clone()));
         let status = Status::up(link.clone(), &met);
+        // A session that is there has no time to lose.
+        dialer.hurry(patience(status.timeout));
         let (status, watched) = watch::channel(status);
         let (order, ordered) = watch::channel(Order::GoOn);
         let connected = Connected { dialer, hello, seen, status, order: ordered };

@@ -24,6 +24,8 @@ use super::ops::{AUTH_XID, Hello, Request, Welcome, answer};
 
 /// How long a server is waited for before the next is tried, too.
 const STAGGER: Duration = Duration::from_millis(250);
+/// How long a server may take for a handshake at first if there is no other: one that is starting may forget it.
+const ALONE: Duration = Duration::from_secs(1);
 /// No answer to a handshake is longer.
 const LONGEST: usize = 4096;
 
@@ -37,7 +39,7 @@ pub(crate) struct Dialer {
     /// A user and a password.
     login: Option<String>,
     clock: Arc<dyn Clock>,
-    /// How long a handshake may take while there are others to ask. Longer each time when all were too slow.
+    /// How long a handshake may take. Longer each time when all were too slow.
     patience: Duration,
     /// How long anything may take.
     most: Duration,
@@ -67,7 +69,8 @@ type Connecting = BoxFuture<'static, (usize, io::Result<Carrier>)>;
 type Shaking = BoxFuture<'static, (usize, Result<Met, Refusal>)>;
 
 impl Dialer {
-    /// `hosts` are asked in an order of our own, so that not all clients come to the first.
+    /// `hosts` are asked in an order of our own, so that not all clients come to the first. Nothing may take longer than
+    /// `most`.
     pub(crate) fn new(
         hosts: &[Host],
         tls: Option<Arc<ClientConfig>>,
@@ -78,8 +81,15 @@ impl Dialer {
         let (random, mut order) = (RandomState::new(), (0..hosts.len()).collect::<Vec<_>>());
         order.sort_by_key(|number| random.hash_one(number));
         let hosts: Vec<_> = order.into_iter().map(|number| hosts[number].clone()).collect();
-        let patience = if hosts.len() > 1 { STAGGER.min(most) } else { most };
-        Self { hosts, next: 0, tls, login, clock, patience, most }
+        let mut dialer = Self { hosts, next: 0, tls, login, clock, patience: most, most };
+        dialer.hurry(most);
+        dialer
+    }
+
+    /// From now on nothing may take longer than `most`.
+    pub(crate) fn hurry(&mut self, most: Duration) {
+        let first = if self.hosts.len() > 1 { STAGGER } else { ALONE };
+        (self.most, self.patience) = (most, first.min(most));
     }
 
     /// Asks each server once. Drops what it has begun if it is dropped.

@@ -160,7 +160,7 @@ impl Link {
     }
 
     /// Nothing more can be asked over it, and what was asked has failed.
-    pub(crate) fn close(&self) {
+    fn close(&self) {
         let (pending, written, watches) = {
             let mut line = self.line();
             line.is_closed = true;

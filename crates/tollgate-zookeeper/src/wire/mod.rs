@@ -13,9 +13,11 @@ mod fault;
 mod jute;
 mod link;
 mod ops;
+#[cfg(test)]
+mod tests;
 mod watches;
 
-pub(crate) use client::{Client, Status, patience};
+pub(crate) use client::{Client, SILENT, Status};
 pub(crate) use dial::{Dialer, Refusal};
 pub(crate) use fault::{Code, Fault};
 pub(crate) use jute::{Garbled, Reader};
