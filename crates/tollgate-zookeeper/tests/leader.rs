@@ -179,7 +179,7 @@ async fn thousands_of_locks_outlive_a_cut_connection() {
         until("the watches are gone", async || watches(&engine) < count).await;
     }
     until("every lock is watched again", async || watches(&engine) >= count).await;
-    guards[0].ensure(secs(25)).await.unwrap();
+    guards[0].ensure(secs(15)).await.unwrap();
     assert!(guards.iter().all(|guard| guard.state() == GuardState::Held));
     let plain = zookeeper_client::Client::connect(&hosts(&engine)).await.unwrap();
     // What happens to them is told over the new connection.

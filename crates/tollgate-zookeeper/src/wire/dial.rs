@@ -24,7 +24,7 @@ use super::ops::{AUTH_XID, Hello, Request, Welcome, answer};
 
 /// How long a server is waited for before the next is tried, too.
 const STAGGER: Duration = Duration::from_millis(250);
-/// How long a server may take for a handshake at first if there is no other: one that is starting may forget it.
+/// How long a server may take at first to let a session go on if there is no other: one that is starting may forget it.
 const ALONE: Duration = Duration::from_secs(1);
 /// No answer to a handshake is longer.
 const LONGEST: usize = 4096;
@@ -81,12 +81,11 @@ impl Dialer {
         let (random, mut order) = (RandomState::new(), (0..hosts.len()).collect::<Vec<_>>());
         order.sort_by_key(|number| random.hash_one(number));
         let hosts: Vec<_> = order.into_iter().map(|number| hosts[number].clone()).collect();
-        let mut dialer = Self { hosts, next: 0, tls, login, clock, patience: most, most };
-        dialer.hurry(most);
-        dialer
+        let patience = if hosts.len() > 1 { STAGGER.min(most) } else { most };
+        Self { hosts, next: 0, tls, login, clock, patience, most }
     }
 
-    /// From now on nothing may take longer than `most`.
+    /// From now on a session waits for it: nothing may take longer than `most`.
     pub(crate) fn hurry(&mut self, most: Duration) {
         let first = if self.hosts.len() > 1 { STAGGER } else { ALONE };
         (self.most, self.patience) = (most, first.min(most));
