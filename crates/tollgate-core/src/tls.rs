@@ -43,42 +43,6 @@ pub fn client(files: &TlsFiles, protocols: &[&str]) -> Result<Arc<ClientConfig>>
     Ok(Arc::new(config))
 }
 
-/// The same as text, for drivers that take nothing else.
-#[derive(Debug, Clone)]
-pub struct Pem {
-    /// Who is trusted.
-    pub ca: String,
-    /// Our certificate and its key.
-    pub identity: Option<(String, String)>,
-}
-
-/// What `files` say, and what the system trusts where they do not. Whatever is wrong with them is told as by [`client`].
-pub fn pem(files: &TlsFiles) -> Result<Pem> {
-    client(files, &[])?;
-    let ca = match &files.ca {
-        Some(ca) => text(ca)?,
-        None => rustls_native_certs::load_native_certs().certs.iter().map(as_pem).collect(),
-    };
-    let identity = match (&files.cert, &files.key) {
-        (Some(cert), Some(key)) => Some((text(cert)?, text(key)?)),
-        _ => None,
-    };
-    Ok(Pem { ca, identity })
-}
-
-fn as_pem(certificate: &CertificateDer<'_>) -> String {
-    use base64::Engine;
-
-    let text = base64::engine::general_purpose::STANDARD.encode(certificate);
-    format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
-}
-
-fn text(file: &Path) -> Result<String> {
-    std::fs::read_to_string(file).map_err(|error| {
-        Error::new(ErrorKind::Config, format!("{} cannot be read", file.display())).caused_by(error)
-    })
-}
-
 /// What is wrong with an encrypted connection to `host` that was not to be had, and what to do. `plain` is how a URL without
 /// encryption begins.
 pub fn insecure(host: &Host, plain: &str, error: std::io::Error) -> Error {

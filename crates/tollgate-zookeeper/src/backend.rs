@@ -7,7 +7,6 @@ use tollgate_core::{
     Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Deadline, Details, Error, Event,
     Extension, Grant, Keeper, LockName, LockState, LossCause, Release, Result, Revocation, Token, events,
 };
-use zookeeper_client::EventType;
 
 use crate::acquire::{Value, sweep};
 use crate::capabilities::{capabilities, ttls};
@@ -16,6 +15,7 @@ use crate::error::Trouble;
 use crate::paths::Layout;
 use crate::session::{Means, Open};
 use crate::sessions::{Leftover, Sessions};
+use crate::wire::Event as Told;
 
 /// How often whoever wants to hear of events looks.
 const EVERY: Duration = Duration::from_millis(250);
@@ -137,7 +137,7 @@ impl ZooKeeperBackend {
             let released = match answer {
                 Ok(deleted) => deleted || (again && in_time),
                 Err(Trouble::Ended) => false,
-                Err(Trouble::Failed(error)) if error.is_retryable() && !again && in_time => {
+                Err(Trouble::Failed(error)) if error.is_retryable() && !again => {
                     again = true;
                     continue;
                 }
@@ -153,7 +153,7 @@ impl ZooKeeperBackend {
         loop {
             match open.calls.data_and_watch(path).await {
                 Ok((_, _, watch)) => {
-                    if watch.changed().await.event_type == EventType::NodeDeleted {
+                    if watch.changed().await == Told::Deleted {
                         return;
                     }
                 }

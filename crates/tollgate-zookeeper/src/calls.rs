@@ -1,19 +1,22 @@
-//! Every request, each with a limit of its own: the driver keeps requests that nobody waits for any more, and sends them when
-//! it has a connection again.
+//! Every request, as the rest of the crate asks it.
+//!
+//! What is asked while there is no connection waits for one, for a while; what was sent is never sent again.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use zookeeper_client::{
-    Acl, Acls, CheckWriteError, Client, CreateMode, Error as Fault, OneshotWatcher, SessionState, Stat,
-    StateWatcher,
-};
+use tokio::sync::watch;
 
 use crate::config::Access;
 use crate::error::Trouble;
 use crate::fence::{Refused, Write};
+use crate::wire::{
+    Acl, Client, Code, Fault, Flags, Garbled, Link, Permission, Reader, Request, Stat, Status, Step, Watch,
+    answer,
+};
 
-/// How long an answer may take.
-const TO_ANSWER: Duration = Duration::from_secs(5);
+/// How long a connection is waited for.
+const TO_CONNECT: Duration = Duration::from_secs(5);
 
 type Answer<T> = Result<T, Trouble>;
 
@@ -21,44 +24,91 @@ type Answer<T> = Result<T, Trouble>;
 #[derive(Debug, Clone)]
 pub(crate) struct Calls {
     client: Client,
-    access: Access,
+    /// Who may use what is created.
+    acl: Arc<[Acl]>,
 }
 
 impl Calls {
     pub(crate) fn new(client: Client, access: Access) -> Self {
-        Self { client, access }
+        let (creator, world) = (Acl::new(Permission::ALL, "auth", ""), "world");
+        let acl = match access {
+            Access::Open => vec![Acl::new(Permission::ALL, world, "anyone")],
+            Access::Readable => vec![creator, Acl::new(Permission::READ, world, "anyone")],
+            Access::Closed => vec![creator],
+        };
+        Self { client, acl: acl.into() }
     }
 
     /// The session's number.
     pub(crate) fn session(&self) -> i64 {
-        self.client.session_id().0
+        self.client.session()
     }
 
-    pub(crate) fn states(&self) -> StateWatcher {
-        self.client.state_watcher()
+    /// How the session is connected.
+    pub(crate) fn status(&self) -> watch::Receiver<Status> {
+        self.client.status()
+    }
+
+    /// Ends the session, and everything that hangs on it.
+    pub(crate) fn close(&self) {
+        self.client.close();
+    }
+
+    /// Leaves the session to end by itself.
+    pub(crate) fn hang_up(&self) {
+        self.client.hang_up();
     }
 
     /// Waits until there is a connection, so that what is sent next is sent now.
     pub(crate) async fn connected(&self) -> Answer<()> {
-        let mut states = self.states();
-        let connected = async {
-            loop {
-                match states.peek_state() {
-                    SessionState::Disconnected => states.changed().await,
-                    state if state.is_terminated() => return Err(Trouble::Ended),
-                    _ => return Ok(()),
-                };
+        self.link().await.map(drop)
+    }
+
+    async fn link(&self) -> Answer<Arc<Link>> {
+        match self.client.link() {
+            Err(Fault::Unsent) => self.next_link(0).await,
+            link => Ok(link?),
+        }
+    }
+
+    /// A connection that is not the one with this number, which is lost.
+    async fn next_link(&self, lost: u64) -> Answer<Arc<Link>> {
+        match tokio::time::timeout(TO_CONNECT, self.client.next_link(lost)).await {
+            Ok(link) => Ok(link?),
+            Err(_) => Err(Fault::Unsent.into()),
+        }
+    }
+
+    /// Asks, and reads the answer by `read`.
+    async fn ask<T>(
+        &self,
+        request: Request,
+        read: impl FnOnce(&mut Reader<'_>) -> Result<T, Garbled>,
+    ) -> Answer<T> {
+        Ok(self.ask_and_watch(request, read).await?.0)
+    }
+
+    async fn ask_and_watch<T>(
+        &self,
+        mut request: Request,
+        read: impl FnOnce(&mut Reader<'_>) -> Result<T, Garbled>,
+    ) -> Answer<(T, Option<Watch>)> {
+        let mut link = self.link().await?;
+        loop {
+            match link.ask_and_watch(request) {
+                Ok((answer, watch)) => return Ok((answer.read(read).await?, watch)),
+                Err(unsent) => {
+                    request = unsent;
+                    link = self.next_link(link.number).await?;
+                }
             }
-        };
-        tokio::time::timeout(TO_ANSWER, connected).await.unwrap_or_else(|_| Err(away()))
+        }
     }
 
     /// Creates the node of a claim; what ZooKeeper added to `start`, and its own account of the node.
     pub(crate) async fn claim(&self, start: &str, data: &[u8]) -> Answer<(String, Stat)> {
-        let acls = self.acls();
-        let options = CreateMode::EphemeralSequential.with_acls(Acls::new(&acls));
-        let (stat, sequence) = answered(self.client.create(start, data, &options)).await?;
-        Ok((sequence.to_string(), stat))
+        let request = Request::create(start, data, &self.acl, Flags::EphemeralSequential);
+        self.ask(request, |reader| claimed(start, reader)).await
     }
 
     /// Creates the node of a claim, and looks at its folder after that. Both go out at once, and are served in this order, so that
@@ -69,23 +119,35 @@ impl Calls {
         data: &[u8],
         folder: &str,
     ) -> (Answer<(String, Stat)>, Answer<Vec<String>>) {
-        let acls = self.acls();
-        let options = CreateMode::EphemeralSequential.with_acls(Acls::new(&acls));
-        // The driver sends a request when it is made, not when it is waited for.
-        let (created, seen) = (self.client.create(start, data, &options), self.client.list_children(folder));
-        let seen = answered(seen).await;
-        let created = answered(created).await;
-        (created.map(|(stat, sequence)| (sequence.to_string(), stat)), seen)
+        let create = Request::create(start, data, &self.acl, Flags::EphemeralSequential);
+        let mut both = (create, Request::get_children(folder, false));
+        let mut link = self.link().await;
+        loop {
+            let up = match link {
+                Ok(link) => link,
+                Err(trouble) => return (Err(trouble), Err(Fault::Unsent.into())),
+            };
+            match up.ask_both(both.0, both.1) {
+                Ok((created, seen)) => {
+                    let seen = seen.read(answer::children).await;
+                    let created = created.read(|reader| claimed(start, reader)).await;
+                    return (created.map_err(Trouble::from), seen.map_err(Trouble::from));
+                }
+                Err(unsent) => {
+                    both = unsent;
+                    link = self.next_link(up.number).await;
+                }
+            }
+        }
     }
 
     /// Creates a folder, and those it is in where they are missing. ZooKeeper removes the folders of locks when nothing has been
     /// in them for a while, also between two of these steps; `kept` is the last that stays.
     pub(crate) async fn folder(&self, path: &str, kept: &str) -> Answer<()> {
-        let acls = self.acls();
         let mut missing = vec![path];
         while let Some(folder) = missing.last() {
-            let mode = if folder.len() > kept.len() { CreateMode::Container } else { CreateMode::Persistent };
-            match answered(self.client.create(folder, b"", &mode.with_acls(Acls::new(&acls)))).await {
+            let flags = if folder.len() > kept.len() { Flags::Container } else { Flags::Persistent };
+            match self.ask(Request::create(folder, b"", &self.acl, flags), answer::created).await {
                 Ok(_) | Err(Trouble::Exists) => {
                     missing.pop();
                 }
@@ -101,43 +163,60 @@ impl Calls {
 
     /// Creates a node that stays.
     pub(crate) async fn create(&self, path: &str, data: &[u8]) -> Answer<()> {
-        let acls = self.acls();
-        let options = CreateMode::Persistent.with_acls(Acls::new(&acls));
-        answered(self.client.create(path, data, &options)).await.map(drop)
+        self.ask(Request::create(path, data, &self.acl, Flags::Persistent), answer::created).await.map(drop)
     }
 
     pub(crate) async fn children(&self, path: &str) -> Answer<Vec<String>> {
-        answered(self.client.list_children(path)).await
+        self.ask(Request::get_children(path, false), answer::children).await
     }
 
     /// The children, and what tells when there are others.
-    pub(crate) async fn children_and_watch(&self, path: &str) -> Answer<(Vec<String>, OneshotWatcher)> {
-        answered(self.client.list_and_watch_children(path)).await
+    pub(crate) async fn children_and_watch(&self, path: &str) -> Answer<(Vec<String>, Watch)> {
+        watched(self.ask_and_watch(Request::get_children(path, true), answer::children).await?)
     }
 
     pub(crate) async fn data(&self, path: &str) -> Answer<(Vec<u8>, Stat)> {
-        answered(self.client.get_data(path)).await
+        self.ask(Request::get_data(path, false), answer::data).await
     }
 
     /// The data, and what tells when they change or the node is gone.
-    pub(crate) async fn data_and_watch(&self, path: &str) -> Answer<(Vec<u8>, Stat, OneshotWatcher)> {
-        answered(self.client.get_and_watch_data(path)).await
+    pub(crate) async fn data_and_watch(&self, path: &str) -> Answer<(Vec<u8>, Stat, Watch)> {
+        let asked = self.ask_and_watch(Request::get_data(path, true), answer::data).await?;
+        let ((data, stat), watch) = watched(asked)?;
+        Ok((data, stat, watch))
     }
 
     /// Whether a node is there, and what tells when that, or its data, change.
-    pub(crate) async fn is_there_and_watch(&self, path: &str) -> Answer<(bool, OneshotWatcher)> {
-        let (stat, watcher) = answered(self.client.check_and_watch_stat(path)).await?;
-        Ok((stat.is_some(), watcher))
+    pub(crate) async fn is_there_and_watch(&self, path: &str) -> Answer<(bool, Watch)> {
+        let mut link = self.link().await?;
+        let mut request = Request::exists(path, true);
+        loop {
+            match link.ask_and_watch(request) {
+                Ok((answer, watch)) => {
+                    // A node that is not there is watched, too.
+                    let is_there = match answer.read(answer::stat).await {
+                        Ok(_) => true,
+                        Err(Fault::Refused(Code::NO_NODE)) => false,
+                        Err(fault) => return Err(fault.into()),
+                    };
+                    return watched((is_there, watch));
+                }
+                Err(unsent) => {
+                    request = unsent;
+                    link = self.next_link(link.number).await?;
+                }
+            }
+        }
     }
 
     /// Replaces the data if the node is still of `version`.
     pub(crate) async fn set(&self, path: &str, data: &[u8], version: Option<i32>) -> Answer<Stat> {
-        answered(self.client.set_data(path, data, version)).await
+        self.ask(Request::set_data(path, data, version), answer::stat).await
     }
 
     /// Deletes a node; whether it was there.
     pub(crate) async fn delete(&self, path: &str) -> Answer<bool> {
-        match answered(self.client.delete(path, None)).await {
+        match self.ask(Request::delete(path), answer::nothing).await {
             Ok(()) => Ok(true),
             Err(Trouble::NoNode) => Ok(false),
             Err(trouble) => Err(trouble),
@@ -146,69 +225,61 @@ impl Calls {
 
     /// What the ensemble says of its servers.
     pub(crate) async fn ensemble(&self) -> Answer<String> {
-        let (text, _) = answered(self.client.get_config()).await?;
+        let (text, _) = self.data("/zookeeper/config").await?;
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
     /// Who may use a node.
     pub(crate) async fn acl(&self, path: &str) -> Answer<Vec<Acl>> {
-        Ok(answered(self.client.get_acl(path)).await?.0)
+        self.ask(Request::get_acl(path), answer::acl).await
     }
 
     /// Has the server catch up with its leader.
     pub(crate) async fn sync(&self, path: &str) -> Answer<()> {
-        answered(self.client.sync(path)).await
+        self.ask(Request::sync(path), answer::nothing).await
     }
 
     /// Applies `writes`, all or none, if there is a node at `lock`.
     pub(crate) async fn guarded(&self, lock: &str, writes: &[Write]) -> Result<(), Refused> {
-        let of_write = |number: usize| move |fault: Fault| Refused::Write(number, fault.into());
-        let other = |fault: Fault| Refused::Other(fault.into());
-        let mut multi = self.client.new_check_writer(lock, None).map_err(other)?;
-        let acls = self.acls();
-        for (at, write) in writes.iter().enumerate() {
-            let added = match write {
-                Write::Create { path, data } => {
-                    multi.add_create(path, data, &CreateMode::Persistent.with_acls(Acls::new(&acls)))
-                }
-                Write::Set { path, data, version } => multi.add_set_data(path, data, *version),
-                Write::Delete { path } => multi.add_delete(path, None),
-            };
-            added.map_err(of_write(at + 1))?;
-        }
-        match tokio::time::timeout(TO_ANSWER, multi.commit()).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(CheckWriteError::CheckFailed { source: Fault::NoNode })) => Err(Refused::Unlocked),
-            Ok(Err(CheckWriteError::OperationFailed { index, source })) => Err(of_write(index + 1)(source)),
-            Ok(Err(CheckWriteError::CheckFailed { source } | CheckWriteError::RequestFailed { source })) => {
-                Err(other(source))
+        let check = std::iter::once(Step::Check { path: lock });
+        let steps = check.chain(writes.iter().map(|write| match write {
+            Write::Create { path, data } => Step::Create { path, data, acl: &self.acl },
+            Write::Set { path, data, version } => Step::Set { path, data, version: *version },
+            Write::Delete { path } => Step::Delete { path },
+        }));
+        let steps = self.ask(Request::multi(steps), answer::steps).await.map_err(Refused::Other)?;
+        for (number, step) in steps.into_iter().enumerate() {
+            match (number, step) {
+                // Those before and after the one that failed are not to blame.
+                (_, Ok(()) | Err(Code::INCONSISTENT)) => {}
+                (0, Err(Code::NO_NODE)) => return Err(Refused::Unlocked),
+                (0, Err(code)) => return Err(Refused::Other(Fault::Refused(code).into())),
+                (_, Err(code)) => return Err(Refused::Write(number, Fault::Refused(code).into())),
             }
-            Err(_) => Err(Refused::Other(Trouble::silence())),
         }
-    }
-
-    fn acls(&self) -> Vec<Acl> {
-        let parts = match self.access {
-            Access::Open => vec![Acls::anyone_all()],
-            Access::Readable => vec![Acls::creator_all(), Acls::anyone_read()],
-            Access::Closed => vec![Acls::creator_all()],
-        };
-        parts.iter().flat_map(|acls| acls.iter().cloned()).collect()
+        Ok(())
     }
 }
 
-/// Nobody can be asked.
-fn away() -> Trouble {
-    use tollgate_core::{Error, ErrorKind};
-    Trouble::Failed(Error::new(
-        ErrorKind::Unavailable,
-        "there is no connection to ZooKeeper now, and nothing was asked; is it up?",
-    ))
+/// Has the leader answer, over this connection alone.
+pub(crate) async fn sync_over(link: &Link) -> Result<(), Fault> {
+    let asked = link.ask(Request::sync("/")).map_err(|_| Fault::Unsent)?;
+    asked.read(answer::nothing).await
 }
 
-async fn answered<T>(request: impl Future<Output = Result<T, Fault>>) -> Answer<T> {
-    match tokio::time::timeout(TO_ANSWER, request).await {
-        Ok(answer) => answer.map_err(Trouble::from),
-        Err(_) => Err(Trouble::silence()),
-    }
+/// Has a majority commit something, over this connection alone: that there is a root. What is wrong with it is committed, too.
+pub(crate) async fn commit_over(link: &Link) -> Result<(), Fault> {
+    let asked = link.ask(Request::multi([Step::Check { path: "/" }])).map_err(|_| Fault::Unsent)?;
+    asked.read(answer::steps).await.map(drop)
+}
+
+/// What ZooKeeper added to `start`, and what it says of the node.
+fn claimed(start: &str, reader: &mut Reader<'_>) -> Result<(String, Stat), Garbled> {
+    let (path, stat) = answer::created(reader)?;
+    Ok((path.strip_prefix(start).ok_or(Garbled)?.to_owned(), stat))
+}
+
+/// With the watch that was asked for.
+fn watched<T>((answer, watch): (T, Option<Watch>)) -> Answer<(T, Watch)> {
+    watch.map(|watch| (answer, watch)).ok_or_else(|| Fault::Garbled.into())
 }

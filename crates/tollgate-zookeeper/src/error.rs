@@ -5,7 +5,8 @@
 //! only from the server that it moved to.
 
 use tollgate_core::{Error, ErrorKind};
-use zookeeper_client::Error as Fault;
+
+use crate::wire::{Code, Fault};
 
 /// A request that was not answered as it should have been.
 #[derive(Debug)]
@@ -22,52 +23,103 @@ pub(crate) enum Trouble {
     Failed(Error),
 }
 
-impl Trouble {
-    /// No answer came in time.
-    pub(crate) fn silence() -> Self {
-        Self::Failed(unknown("ZooKeeper did not answer in time; it may have acted all the same"))
-    }
-}
-
 impl From<Fault> for Trouble {
     fn from(fault: Fault) -> Self {
         let (kind, message) = match fault {
-            Fault::NoNode => return Self::NoNode,
-            Fault::NodeExists => return Self::Exists,
-            Fault::BadVersion => return Self::Changed,
-            Fault::SessionExpired | Fault::ClientClosed => return Self::Ended,
-            Fault::NoAuth => (
-                ErrorKind::Denied,
-                "these nodes are somebody else's; log in as who created them: zookeeper://USER:PASSWORD@HOST",
+            Fault::Refused(code) => return refused(code),
+            Fault::Ended => return Self::Ended,
+            Fault::Unsent => (
+                ErrorKind::Unavailable,
+                "there is no connection to ZooKeeper now, and nothing was asked; is it up?",
             ),
-            Fault::AuthFailed => (ErrorKind::Denied, "ZooKeeper does not accept who we are; look at the URL"),
-            Fault::InvalidAcl => {
-                (ErrorKind::Config, "only who logs in can keep nodes for themselves; say who in the URL")
-            }
-            Fault::QuotaExceeded => {
-                (ErrorKind::Config, "a quota of ZooKeeper's is used up; raise it for the folder of the locks")
-            }
-            Fault::NoChildrenForEphemerals => (
-                ErrorKind::Config,
-                "a node on the way to the locks is ephemeral and has no others below it; take another ?prefix=",
+            Fault::Lost => (
+                ErrorKind::Indeterminate,
+                "the connection to ZooKeeper was lost before its answer; it may have acted all the same",
             ),
-            Fault::Throttled | Fault::NotReadOnly => {
-                (ErrorKind::Unavailable, "ZooKeeper does not take requests now; has it a majority?")
-            }
-            Fault::Unimplemented => {
-                (ErrorKind::Unsupported, "this ZooKeeper cannot do what locks need; 3.5 and later can")
-            }
-            Fault::BadArguments(_) | Fault::MarshallingError => {
-                (ErrorKind::Unexpected, "ZooKeeper refused what locks need")
-            }
-            _ => {
-                let lost =
-                    "the connection to ZooKeeper was lost before its answer; it may have acted all the same";
-                return Self::Failed(unknown(lost).caused_by(fault));
-            }
+            Fault::Garbled => (
+                ErrorKind::Indeterminate,
+                "ZooKeeper's answer cannot be understood; it may have acted all the same",
+            ),
         };
         Self::Failed(Error::new(kind, message).caused_by(fault))
     }
+}
+
+/// What ZooKeeper means by a number.
+fn refused(code: Code) -> Trouble {
+    let (kind, message) = match code {
+        Code::NO_NODE => return Trouble::NoNode,
+        Code::NODE_EXISTS => return Trouble::Exists,
+        Code::BAD_VERSION => return Trouble::Changed,
+        Code::SESSION_EXPIRED => return Trouble::Ended,
+        Code::NO_AUTH => (
+            ErrorKind::Denied,
+            "these nodes are somebody else's; log in as who created them: zookeeper://USER:PASSWORD@HOST",
+        ),
+        Code::AUTH_FAILED => (ErrorKind::Denied, "ZooKeeper does not accept who we are; look at the URL"),
+        Code::SASL_REQUIRED => {
+            (ErrorKind::Denied, "this ZooKeeper wants SASL, which locks do not speak; allow digest for them")
+        }
+        Code::INVALID_ACL => {
+            (ErrorKind::Config, "only who logs in can keep nodes for themselves; say who in the URL")
+        }
+        Code::QUOTA_EXCEEDED => {
+            (ErrorKind::Config, "a quota of ZooKeeper's is used up; raise it for the folder of the locks")
+        }
+        Code::NO_CHILDREN_FOR_EPHEMERALS => (
+            ErrorKind::Config,
+            "a node on the way to the locks is ephemeral and has no others below it; take another ?prefix=",
+        ),
+        Code::NOT_EMPTY => (
+            ErrorKind::Config,
+            "a node has others below it and stays; is somebody else's data in the folder of the locks?",
+        ),
+        Code::EPHEMERAL_ON_LOCAL_SESSION => (
+            ErrorKind::Unsupported,
+            "this ZooKeeper gives local sessions, which can hold no lock; set localSessionsUpgradingEnabled=true or \
+             localSessionsEnabled=false in zoo.cfg",
+        ),
+        Code::UNIMPLEMENTED => {
+            (ErrorKind::Unsupported, "this ZooKeeper cannot do what locks need; 3.5 and later can")
+        }
+        Code::THROTTLED => {
+            (ErrorKind::Unavailable, "ZooKeeper is too busy and did not take the request; try again later")
+        }
+        Code::NOT_READ_ONLY => (
+            ErrorKind::Unavailable,
+            "this server has no majority and only lets others read; are enough servers up?",
+        ),
+        Code::SESSION_MOVED => (
+            ErrorKind::Unavailable,
+            "the session went on over another connection, and this request was not taken; try again",
+        ),
+        Code::NEW_CONFIG_NO_QUORUM => (
+            ErrorKind::Unavailable,
+            "too few servers of ZooKeeper's new configuration are there; is a reconfiguration going on?",
+        ),
+        Code::CONNECTION_LOSS => (
+            ErrorKind::Indeterminate,
+            "ZooKeeper lost its own connection before it was done; it may have acted all the same",
+        ),
+        Code::TIMEOUT => (
+            ErrorKind::Indeterminate,
+            "ZooKeeper itself was not answered in time; it may have acted all the same",
+        ),
+        Code::BAD_ARGUMENTS => (
+            ErrorKind::Unexpected,
+            "ZooKeeper does not take such a path; look at ?prefix= and the path of the URL",
+        ),
+        Code::MARSHALLING => (
+            ErrorKind::Unexpected,
+            "ZooKeeper did not understand the request; is its version between 3.5 and 3.9?",
+        ),
+        Code::INVALID_CALLBACK => (ErrorKind::Unexpected, "ZooKeeper refused a watch"),
+        Code(other) => {
+            let message = format!("ZooKeeper refused what locks need, with its error {other}");
+            return Trouble::Failed(Error::new(ErrorKind::Unexpected, message));
+        }
+    };
+    Trouble::Failed(Error::new(kind, message).caused_by(Fault::Refused(code)))
 }
 
 impl From<Trouble> for Error {
@@ -82,10 +134,6 @@ impl From<Trouble> for Error {
     }
 }
 
-fn unknown(message: &str) -> Error {
-    Error::new(ErrorKind::Indeterminate, message)
-}
-
 /// An answer that ZooKeeper does not give.
 pub(crate) fn unexpected(what: &str) -> Error {
     Error::new(ErrorKind::Unexpected, format!("ZooKeeper answered something else than was asked for: {what}"))
@@ -94,4 +142,28 @@ pub(crate) fn unexpected(what: &str) -> Error {
 /// What became of a lock whose session is over.
 pub(crate) fn over() -> Error {
     Error::new(ErrorKind::Lost, "the session ended, and its claims with it; try again").retryable(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(code: i32) -> ErrorKind {
+        Error::from(refused(Code(code))).kind()
+    }
+
+    #[test]
+    fn what_may_have_been_done_is_told_from_what_was_not() {
+        let unsure = [-4, -7].map(kind);
+        assert_eq!(unsure, [ErrorKind::Indeterminate; 2]);
+        assert_eq!(Error::from(Trouble::from(Fault::Lost)).kind(), ErrorKind::Indeterminate);
+        let passes = [-13, -118, -119, -127].map(kind);
+        assert_eq!(passes, [ErrorKind::Unavailable; 4]);
+        assert_eq!(Error::from(Trouble::from(Fault::Unsent)).kind(), ErrorKind::Unavailable);
+        assert_eq!([-102, -115, -124].map(kind), [ErrorKind::Denied; 3]);
+        assert_eq!([-6, -120].map(kind), [ErrorKind::Unsupported; 2]);
+        assert_eq!(kind(-112), ErrorKind::Lost);
+        let unknown = Error::from(refused(Code(-999)));
+        assert!(unknown.kind() == ErrorKind::Unexpected && unknown.message().contains("-999"), "{unknown}");
+    }
 }

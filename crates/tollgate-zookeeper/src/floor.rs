@@ -8,11 +8,11 @@ use std::sync::{Mutex, PoisonError};
 use futures_util::FutureExt;
 use tollgate_core::floor::Floor;
 use tollgate_core::{BoxFuture, Result, Token};
-use zookeeper_client::WatchedEvent;
 
 use crate::backend::ZooKeeperBackend;
 use crate::calls::Calls;
 use crate::error::Trouble;
+use crate::wire::Event;
 
 /// The floor, as a session knows it.
 pub(crate) struct Floors {
@@ -22,7 +22,7 @@ pub(crate) struct Floors {
 
 struct Known {
     floor: Floor,
-    changed: BoxFuture<'static, WatchedEvent>,
+    changed: BoxFuture<'static, Event>,
 }
 
 impl Floors {

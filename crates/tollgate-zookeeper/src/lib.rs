@@ -5,7 +5,7 @@
 //! its read-write lock or of kazoo, so that programs which are there already stand in the same queue.
 //!
 //! - `config.rs`: what a URL says. `open.rs`: how a session begins, and why it does not. `calls.rs`: every request.
-//!   `error.rs`: what a failed one may have done.
+//!   `error.rs`: what a failed one may have done. `wire`: ZooKeeper's protocol.
 //! - `session.rs`: a session of ZooKeeper's and what proves that it lives, with `trail.rs`: until when. `sessions.rs`: who lives
 //!   in which.
 //! - `paths.rs`: the layouts. `names.rs`: names as paths.
@@ -32,6 +32,7 @@ mod session;
 mod sessions;
 mod trail;
 mod wait;
+mod wire;
 
 pub use backend::ZooKeeperBackend;
 pub use config::{Access, Login, Style, ZooKeeperConfig};

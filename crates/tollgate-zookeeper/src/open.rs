@@ -1,18 +1,20 @@
 //! How a session begins, and why it does not.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-use tollgate_core::tls::{Pem, TlsFiles, insecure, is_refusal, pem};
+use tollgate_core::tls::{TlsFiles, insecure, is_refusal};
 use tollgate_core::url::Host;
 use tollgate_core::{Clock, Error, ErrorKind, Moment, Result};
-use zookeeper_client::{Client, Error as Fault, TlsOptions};
 
 use crate::calls::Calls;
 use crate::config::ZooKeeperConfig;
+use crate::wire::{Client, Dialer, Refusal, SILENT};
 
 /// How long servers are asked that are there, but elect a leader.
 const TO_ELECT: Duration = Duration::from_secs(5);
@@ -20,8 +22,6 @@ const TO_ELECT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long a server may take to say what is wrong with it.
 const TO_SAY: Duration = Duration::from_secs(1);
-/// How soon a connection that is silent is given up for another, at most.
-const SILENT: Duration = Duration::from_secs(4);
 
 /// A session that ZooKeeper has just made.
 pub(crate) struct Opened {
@@ -34,72 +34,42 @@ pub(crate) struct Opened {
 
 /// Opens a session that is to live for `ttl`; ZooKeeper may give another. On the keeper: what keeps it alive is a task of the
 /// runtime that this runs on.
-pub(crate) async fn open(config: &ZooKeeperConfig, clock: &dyn Clock, ttl: Duration) -> Result<Opened> {
+pub(crate) async fn open(config: &ZooKeeperConfig, clock: Arc<dyn Clock>, ttl: Duration) -> Result<Opened> {
     let end = Instant::now() + TO_ELECT;
+    let tls = config.tls.as_ref().map(|files| tollgate_core::tls::client(files, &[])).transpose()?;
+    let login = config.login.as_ref().map(|login| format!("{}:{}", login.user, login.password));
+    let mut dialer = Dialer::new(&config.hosts, tls, login, clock, SILENT);
     loop {
-        let asked = clock.now();
-        match connect(config, ttl).await {
+        let refusal = match Client::open(dialer, ttl).await {
             Ok(client) => {
-                let ttl = client.session_timeout();
+                let (asked, ttl) = {
+                    let status = client.status();
+                    let status = status.borrow();
+                    (status.asked, status.timeout)
+                };
                 return Ok(Opened { calls: Calls::new(client, config.access), asked, ttl });
             }
-            Err(Refusal::Unfit(error)) => return Err(error),
-            Err(Refusal::Fault(Fault::AuthFailed)) => {
+            Err((same, refusal)) => {
+                dialer = same;
+                refusal
+            }
+        };
+        let fault = match refusal {
+            Refusal::Denied => {
                 return Err(Error::new(
                     ErrorKind::Denied,
                     "ZooKeeper does not accept who we are; look at the URL",
                 ));
             }
-            Err(Refusal::Fault(fault)) => {
-                let why = why_not(config).await;
-                if why.kind != ErrorKind::Unavailable || why.is_final || Instant::now() >= end {
-                    return Err(Error::new(why.kind, why.text).caused_by(fault));
-                }
-            }
+            Refusal::Expired => std::io::Error::other("it gives no session"),
+            Refusal::Nobody(error) => error,
+        };
+        let why = why_not(config).await;
+        if why.kind != ErrorKind::Unavailable || why.is_final || Instant::now() >= end {
+            return Err(Error::new(why.kind, why.text).caused_by(fault));
         }
         tokio::time::sleep(PAUSE).await;
     }
-}
-
-async fn connect(config: &ZooKeeperConfig, ttl: Duration) -> Result<Client, Refusal> {
-    let mut connector = Client::connector()
-        .with_session_timeout(ttl)
-        .with_connection_timeout((ttl * 2 / 5).min(SILENT))
-        .with_fail_eagerly();
-    if let Some(login) = &config.login {
-        connector = connector.with_auth("digest", format!("{}:{}", login.user, login.password).as_bytes());
-    }
-    let hosts: Vec<_> = config.hosts.iter().map(ToString::to_string).collect();
-    let Some(files) = &config.tls else { return Ok(connector.connect(&hosts.join(",")).await?) };
-    let connector = connector.with_tls(tls(files)?);
-    Ok(connector.secure_connect(&hosts.join(",")).await?)
-}
-
-/// Why there is no session.
-enum Refusal {
-    /// What we have been told to use cannot be used.
-    Unfit(Error),
-    /// Nobody gave us one.
-    Fault(Fault),
-}
-
-impl From<Fault> for Refusal {
-    fn from(fault: Fault) -> Self {
-        Self::Fault(fault)
-    }
-}
-
-fn tls(files: &TlsFiles) -> Result<TlsOptions, Refusal> {
-    let Pem { ca, identity } = pem(files).map_err(Refusal::Unfit)?;
-    // The driver takes the process's own; whoever has chosen one keeps it.
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let unusable =
-        |fault: Fault| Refusal::Unfit(Error::invalid("these certificates cannot be used").caused_by(fault));
-    let mut options = TlsOptions::new().with_pem_ca(&ca).map_err(unusable)?;
-    if let Some((cert, key)) = identity {
-        options = options.with_pem_identity(&cert, &key).map_err(unusable)?;
-    }
-    Ok(options)
 }
 
 /// What servers say about it.
@@ -110,15 +80,15 @@ struct Why {
     is_final: bool,
 }
 
-/// Asks every server what is wrong with it: the driver does not tell.
+/// Asks every server what is wrong with it: whoever gives no session does not say why.
 async fn why_not(config: &ZooKeeperConfig) -> Why {
     let (mut all, mut is_final) = (Vec::new(), true);
     let mut kind = None;
-    for host in &config.hosts {
-        let says = match &config.tls {
-            None => said_by(host).await,
-            Some(files) => shown_by(host, files).await,
-        };
+    let asking = config.hosts.iter().map(async |host| match &config.tls {
+        None => said_by(host).await,
+        Some(files) => shown_by(host, files).await,
+    });
+    for (host, says) in config.hosts.iter().zip(join_all(asking).await) {
         let (says, its_kind) = match says {
             Ok(says) => {
                 is_final = false;

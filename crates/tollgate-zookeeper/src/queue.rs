@@ -9,6 +9,7 @@ use crate::calls::Calls;
 use crate::error::{Trouble, over};
 use crate::order::{Rank, ahead_of};
 use crate::paths::{Layout, Node, of_owner};
+use crate::wire::Event;
 
 /// How often a waiter looks again though it was told of nothing.
 const AT_LEAST_EVERY: Duration = Duration::from_secs(15);
@@ -102,9 +103,14 @@ impl Standing {
 
     /// Waits until a node is gone, or written again.
     async fn until_told(&self, node: &str) -> Result<(), Trouble> {
-        let (_, _, watch) = self.calls.data_and_watch(&format!("{}/{node}", self.folder)).await?;
-        watch.changed().await;
-        Ok(())
+        let path = format!("{}/{node}", self.folder);
+        loop {
+            let (_, _, watch) = self.calls.data_and_watch(&path).await?;
+            // A lost connection tells nothing of the node, and all who wait have lost it: none of them reads the whole queue.
+            if watch.changed().await != Event::Lost {
+                return Ok(());
+            }
+        }
     }
 }
 

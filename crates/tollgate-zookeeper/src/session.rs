@@ -1,28 +1,25 @@
 //! A session of ZooKeeper's, and the task on the keeper that proves it alive.
 //!
-//! The driver's own pings keep it alive; whether they do, only answers of the leader show (`trail.rs`).
+//! What proves it alive also keeps it alive: no other pings are needed. What answers prove, `trail.rs` says.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tollgate_core::{Clock, Deadline, Error, ErrorKind, Keeper, Moment, Result};
-use zookeeper_client::{SessionState, StateWatcher};
 
-use crate::calls::Calls;
+use crate::calls::{Calls, commit_over, sync_over};
 use crate::config::ZooKeeperConfig;
-use crate::error::{Trouble, over};
+use crate::error::over;
 use crate::floor::Floors;
 use crate::open::{Opened, open};
 use crate::paths::Layout;
-use crate::trail::{self, Trail};
+use crate::trail::{self, Round, Trail, Unsafe};
+use crate::wire::{Code, Fault, Link};
 
 /// How long a session that nobody uses is kept for the next one who comes.
 const IDLE: Duration = Duration::from_secs(10);
-/// How long an answer to a `sync` may take, at least and at most.
-const PATIENCE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(3));
 /// How long a caller is kept waiting for the end of a session that nobody needs any more.
 const TO_CLOSE: Duration = Duration::from_secs(1);
 /// The longest session that can be asked for.
@@ -56,13 +53,21 @@ pub(crate) struct Session {
 struct Life {
     means: Means,
     state: watch::Sender<State>,
-    /// When the leader heard of it, at the earliest.
-    heard: watch::Sender<Moment>,
+    proof: watch::Sender<Proof>,
     /// Asks the supervisor for a proof of life now.
     hurry: Notify,
     /// From when the time counts of a session that is not to be kept alive.
     unkept: watch::Sender<Option<Moment>>,
     users: Mutex<Users>,
+}
+
+/// How far it is proven alive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Proof {
+    /// When the leader heard of it, at the earliest.
+    heard: Moment,
+    /// How long it lives from there.
+    ttl: Duration,
 }
 
 /// Who lives in a session.
@@ -113,11 +118,11 @@ impl Session {
     /// Opens a session, on the keeper: whoever waits for it may give up at any time.
     pub(crate) fn open(means: &Means, lasting: Lasting) -> Arc<Self> {
         let users = Mutex::new(Users { count: 0, idle: means.clock.now(), closed: false });
-        let (state, heard) = (watch::Sender::new(State::Opening), watch::Sender::new(Moment::ZERO));
+        let proof = watch::Sender::new(Proof { heard: Moment::ZERO, ttl: Duration::MAX });
         let life = Arc::new(Life {
             means: means.clone(),
-            state,
-            heard,
+            state: watch::Sender::new(State::Opening),
+            proof,
             hurry: Notify::new(),
             unkept: watch::Sender::new(None),
             users,
@@ -173,8 +178,9 @@ impl Session {
 
     /// Until when it is there, as far as ZooKeeper's leader has answered.
     pub(crate) fn deadline(&self, ttl: Duration) -> Deadline {
-        let counts_from = (*self.life.unkept.borrow()).unwrap_or(*self.life.heard.borrow());
-        trail::deadline(counts_from, ttl, self.life.tick())
+        let proof = *self.life.proof.borrow();
+        let counts_from = (*self.life.unkept.borrow()).unwrap_or(proof.heard);
+        trail::deadline(counts_from, ttl.min(proof.ttl), self.life.tick())
     }
 
     /// Lets it end after its ttl, though we are here. `anew` if its time is to count from the last proof of life.
@@ -182,7 +188,7 @@ impl Session {
         self.life.unkept.send_if_modified(|unkept| {
             let counts = anew || unkept.is_none();
             if counts {
-                *unkept = Some(*self.life.heard.borrow());
+                *unkept = Some(self.life.proof.borrow().heard);
             }
             counts
         });
@@ -190,15 +196,16 @@ impl Session {
 
     /// Waits for the next proof of life if the last is older than it should be. Fails if it is over.
     pub(crate) async fn refresh(&self, ttl: Duration) -> Result<()> {
-        let known = *self.life.heard.borrow();
-        if self.life.means.clock.now() < known + self.life.interval(ttl) * 3 + self.life.tick() {
+        let known = self.life.proof.borrow().heard;
+        // Between two rounds a proof is up to two intervals old, and a round takes a while.
+        if self.life.means.clock.now() < known + self.life.interval(ttl) * 5 / 2 {
             return Ok(());
         }
-        let mut heard = self.life.heard.subscribe();
+        let mut proof = self.life.proof.subscribe();
         self.life.hurry.notify_one();
         tokio::select! {
             biased;
-            later = heard.wait_for(|later| *later > known) => later.map(drop).map_err(|_| over()),
+            later = proof.wait_for(|proof| proof.heard > known) => later.map(drop).map_err(|_| over()),
             () = self.ended() => Err(over()),
         }
     }
@@ -206,17 +213,25 @@ impl Session {
     /// Ends it, and everything that hangs on it.
     pub(crate) async fn close(&self) {
         self.life.users().closed = true;
-        let states = match &*self.life.state.borrow() {
-            State::Open(open) => Some(open.calls.states()),
+        let status = match &*self.life.state.borrow() {
+            State::Open(open) => {
+                open.calls.close();
+                Some(open.calls.status())
+            }
             _ => None,
         };
         self.end();
-        // It has a hand on the driver, too, which closes the session when the last one lets go.
         self.supervisor.abort();
-        if let Some(mut states) = states {
-            let closed = async { while !states.changed().await.is_terminated() {} };
-            let _ = tokio::time::timeout(TO_CLOSE, closed).await;
+        if let Some(mut status) = status {
+            let _ = tokio::time::timeout(TO_CLOSE, status.wait_for(|status| status.has_ended)).await;
         }
+    }
+
+    /// Somebody looks something up; whether there is still time for that.
+    pub(crate) fn visit(&self) -> bool {
+        let mut users = self.life.users();
+        users.idle = self.life.means.clock.now();
+        !users.closed && !self.is_over()
     }
 
     /// Whether somebody lives in it.
@@ -253,17 +268,26 @@ impl Life {
                 return;
             }
         };
-        self.heard.send_replace(asked);
-        let states = calls.states();
+        let trail = Trail::new(asked, ttl, self.tick());
+        self.publish(&trail);
         let floors = Arc::new(Floors::new(self.means.layout.floor()));
         self.state.send_replace(State::Open(Open { calls: calls.clone(), ttl, floors }));
-        let trail = Trail::new(asked, self.tick());
-        tokio::select! {
-            () = self.prove_alive(&calls, states, trail, ttl) => {}
-            () = self.until_idle() => {}
-            () = self.until_unkept(ttl) => {}
-        }
+        let over = tokio::select! {
+            over = self.prove_alive(&calls, trail) => over,
+            () = self.until_idle() => Over::Done,
+            () = self.until_unkept(ttl) => Over::Done,
+        };
         self.state.send_replace(State::Ended);
+        match over {
+            Over::Done => calls.close(),
+            // Those who believe in its locks hear of it only now.
+            Over::Shrunk => calls.hang_up(),
+        }
+    }
+
+    fn publish(&self, trail: &Trail) {
+        let proof = Proof { heard: trail.heard(), ttl: trail.ttl() };
+        self.proof.send_if_modified(|known| std::mem::replace(known, proof) != proof);
     }
 
     async fn begin(&self, lasting: Lasting) -> Result<Opened> {
@@ -271,7 +295,7 @@ impl Life {
             Lasting::Exactly(ttl) => ttl,
             Lasting::Longest => LONGEST,
         };
-        let opened = open(&self.means.config, &*self.means.clock, asked_for).await?;
+        let opened = open(&self.means.config, self.means.clock.clone(), asked_for).await?;
         match lasting {
             Lasting::Exactly(ttl) if opened.ttl != ttl => {
                 let bound = if opened.ttl > ttl { "at least" } else { "at most" };
@@ -320,51 +344,75 @@ impl Life {
         }
     }
 
-    /// Asks the leader again and again. Returns when the session has ended: ZooKeeper says so, or its leader has not been heard of
+    /// Proves it alive again and again. Returns when the session has ended: ZooKeeper says so, or its leader has not been heard of
     /// for the whole ttl.
-    async fn prove_alive(&self, calls: &Calls, mut states: StateWatcher, mut trail: Trail, ttl: Duration) {
+    async fn prove_alive(&self, calls: &Calls, mut trail: Trail) -> Over {
         let clock = &self.means.clock;
-        let patience = (ttl / 4).clamp(PATIENCE.0, PATIENCE.1);
-        // When the connection was there, and when the leader was asked.
-        let (mut there, mut asked) = (trail.heard(), trail.heard());
-        // What came before belongs to the first connection.
-        states.state();
+        let mut status = calls.status();
+        // When the last round began.
+        let mut tried = trail.heard();
         loop {
-            self.heard.send_if_modified(|heard| std::mem::replace(heard, trail.heard()) != *heard);
-            let pause = if trail.is_young() { self.tick() } else { self.interval(ttl) };
-            let due = async {
-                tokio::select! {
-                    () = clock.sleep_until(asked + pause) => {}
-                    () = self.hurry.notified() => clock.sleep_until(asked + self.tick()).await,
+            let now = status.borrow_and_update().clone();
+            if now.has_ended {
+                return Over::Done;
+            }
+            if now.number != trail.connection() {
+                tried = Moment::ZERO;
+                if trail.moved(now.number, now.asked, now.timeout) == Err(Unsafe) {
+                    return Over::Shrunk;
                 }
-                // What is asked while there is no connection would be sent with the next one.
-                if states.peek_state() == SessionState::Disconnected {
-                    std::future::pending().await
-                }
+            }
+            self.publish(&trail);
+            let proven = async {
+                let Some(link) = &now.link else { return std::future::pending().await };
+                self.until_due(&trail, tried).await;
+                tried = clock.now();
+                self.prove_over(link).await
             };
-            let mut changes = states.clone();
             tokio::select! {
                 biased;
-                state = changes.changed() => {
-                    states.state();
-                    match state {
-                        SessionState::Disconnected => trail.lost(),
-                        state if state.is_terminated() => return,
-                        _ => trail.moved(there),
-                    }
-                    continue;
-                }
-                () = clock.sleep_until(trail.heard() + ttl) => return,
-                () = due => {}
-            }
-            asked = clock.now();
-            there = asked;
-            match tokio::time::timeout(patience, calls.sync("/")).await {
-                Ok(Err(Trouble::Ended)) => return,
-                // If it changed meanwhile, nobody knows over which connection that came.
-                Ok(Ok(())) if states.clone().changed().now_or_never().is_none() => trail.note(asked),
-                _ => {}
+                // If nobody could tell any more, it is over, too.
+                changed = status.changed() => if changed.is_err() { return Over::Done },
+                () = clock.sleep_until(trail.heard() + trail.ttl()) => return Over::Done,
+                round = proven => match round {
+                    Ok(round) => trail.proved(round),
+                    Err(Fault::Ended | Fault::Refused(Code::SESSION_EXPIRED)) => return Over::Done,
+                    // It is tried again; a lost connection is told otherwise.
+                    Err(_) => {}
+                },
             }
         }
     }
+
+    /// Completes when the next round may begin. `tried` is when the last one did.
+    async fn until_due(&self, trail: &Trail, tried: Moment) {
+        let clock = &self.means.clock;
+        let soonest = trail.ready().max(tried + self.tick());
+        let usual = tried + self.interval(trail.ttl());
+        if !trail.is_doubtful() {
+            tokio::select! {
+                () = clock.sleep_until(usual.max(soonest)) => {}
+                () = self.hurry.notified() => {}
+            }
+        }
+        clock.sleep_until(soonest).await;
+    }
+
+    /// One round, over one connection.
+    async fn prove_over(&self, link: &Link) -> Result<Round, Fault> {
+        let clock = &self.means.clock;
+        let began = clock.now();
+        sync_over(link).await?;
+        let sent = clock.now();
+        commit_over(link).await?;
+        Ok(Round { began, sent, answered: clock.now() })
+    }
+}
+
+/// How a session came to its end.
+enum Over {
+    /// Nobody needs it any more, or it is no more.
+    Done,
+    /// It lives for less than was believed.
+    Shrunk,
 }

@@ -95,7 +95,7 @@ impl Sessions {
     /// A session for whoever claims nothing.
     pub(crate) fn visitor(&self) -> Arc<Session> {
         let mut known = self.known();
-        let open = known.shared.values().chain(&known.visitor).find(|session| !session.is_over()).cloned();
+        let open = known.shared.values().chain(&known.visitor).find(|session| session.visit()).cloned();
         open.unwrap_or_else(|| {
             let session = Session::open(&self.means, Lasting::Longest);
             known.visitor = Some(session.clone());

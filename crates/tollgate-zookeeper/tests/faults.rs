@@ -468,7 +468,7 @@ async fn a_claim_that_comes_later_than_its_withdrawal_takes_nothing() {
             let given_up = tokio::time::timeout(Duration::from_millis(100), mine.acquire(&wanted)).await;
             assert!(given_up.is_err(), "it was held back");
             let late = way.late.load(Ordering::SeqCst);
-            // Over another connection, which the driver takes after a while.
+            // Over another connection, which is taken after a while.
             soon("it is withdrawn", async { while mine.withdraw(&wanted).await.is_err() {} }).await;
             assert_eq!(theirs.inspect(&name).await.unwrap(), None);
             way.let_go();

@@ -1,10 +1,10 @@
 //! Who may use the nodes of locks.
 
 use tollgate_core::Finding;
-use zookeeper_client::{Acl, Permission};
 
 use super::seen::Seen;
 use crate::config::ZooKeeperConfig;
+use crate::wire::{Acl, Permission};
 
 pub(super) fn look(seen: &Seen, config: &ZooKeeperConfig, findings: &mut Vec<Finding>) {
     let (path, acl) = match &seen.folder {

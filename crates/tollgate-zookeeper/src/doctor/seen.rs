@@ -1,17 +1,18 @@
 //! What can be asked of a ZooKeeper.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate_core::url::Host;
 use tollgate_core::{BootClock, Keeper, Result};
-use zookeeper_client::Acl;
 
 use super::word::answer;
 use crate::calls::Calls;
 use crate::config::ZooKeeperConfig;
 use crate::error::Trouble;
 use crate::open::{Opened, open};
+use crate::wire::Acl;
 
 /// The longest session that can be asked for.
 const LONGEST: Duration = Duration::from_millis(i32::MAX as u64);
@@ -70,9 +71,9 @@ impl Seen {
         }
         let keeper = Keeper::global()?;
         let config = config.clone();
-        // The driver's task stays where the session was opened.
+        // The session's task stays where the session was opened.
         let session = keeper.clone().spawn(async move {
-            let opened = open(&config, &BootClock::new(keeper), LONGEST).await?;
+            let opened = open(&config, Arc::new(BootClock::new(keeper)), LONGEST).await?;
             let (voters, folder) = (voters(&opened).await, folder(&opened.calls, &config.root()?).await);
             Ok::<_, tollgate_core::Error>((opened.ttl, voters, folder))
         });

@@ -16,7 +16,7 @@ pub(crate) fn asks_for(operation: Operation, frame: &[u8]) -> bool {
             opcode(frame) == Some(CREATE) && frame.ends_with(&CLAIM.to_be_bytes())
         }
         Operation::Withdraw | Operation::Release => opcode(frame) == Some(DELETE),
-        // A session is renewed by the driver.
+        // A session is kept alive by its proofs of life.
         Operation::Extend => false,
     }
 }
