@@ -7,7 +7,7 @@ use serde::Serialize;
 use tollgate::{Error, ErrorKind, Holder, LockState, Locks, Result, Revocation, Token};
 
 use crate::args::UrlArg;
-use crate::connect::connect;
+use crate::connect::with_locks;
 use crate::exit::Exit;
 use crate::{show, tell};
 
@@ -72,15 +72,18 @@ pub(crate) async fn run(args: BreakArgs) -> Result<Exit> {
             "there is no terminal to ask on; say --yes to break the lock without asking",
         ));
     }
-    let locks = connect(&args.url.url).await?;
+    with_locks(&args.url.url, async |locks| take_away(&args, locks).await).await
+}
+
+async fn take_away(args: &BreakArgs, locks: &Locks) -> Result<Exit> {
     let Some(state) = locks.inspect(&args.name).await? else {
-        print(&args, &[])?;
+        print(args, &[])?;
         return Ok(Exit::OK);
     };
     let chosen = |holder: &Holder| args.token.is_none() || holder.token.map(Token::get) == args.token;
     let (holders, others): (Vec<_>, Vec<_>) = state.holders.iter().cloned().partition(chosen);
     if holders.is_empty() {
-        return not_broken(&args, &state, &others);
+        return not_broken(args, &state, &others);
     }
     if !args.yes && !is_confirmed(&args.name, &holders)? {
         tell::note("nothing was done");
@@ -88,9 +91,9 @@ pub(crate) async fn run(args: BreakArgs) -> Result<Exit> {
     }
     let mut broken = Vec::new();
     for holder in holders {
-        broken.push(Broken { outcome: revoke(&locks, &args.name, holder.token).await?, holder });
+        broken.push(Broken { outcome: revoke(locks, &args.name, holder.token).await?, holder });
     }
-    print(&args, &broken)?;
+    print(args, &broken)?;
     let pending = broken.iter().any(|broken| broken.outcome == Outcome::Pending);
     Ok(if pending { Exit::BUSY } else { Exit::OK })
 }

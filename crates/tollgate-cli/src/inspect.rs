@@ -4,7 +4,7 @@ use clap::Args;
 use tollgate::Result;
 
 use crate::args::UrlArg;
-use crate::connect::connect;
+use crate::connect::with_locks;
 use crate::exit::Exit;
 use crate::{show, tell};
 
@@ -27,8 +27,7 @@ pub(crate) struct InspectArgs {
 }
 
 pub(crate) async fn run(args: InspectArgs) -> Result<Exit> {
-    let locks = connect(&args.url.url).await?;
-    let state = locks.inspect(&args.name).await?;
+    let state = with_locks(&args.url.url, async |locks| locks.inspect(&args.name).await).await?;
     if args.json {
         tell::answer(&format!("{}\n", serde_json::to_string_pretty(&state).unwrap_or_default()))?;
         return Ok(Exit::OK);

@@ -5,7 +5,7 @@ use futures_util::StreamExt;
 use tollgate::Result;
 
 use crate::args::UrlArg;
-use crate::connect::connect;
+use crate::connect::with_locks;
 use crate::exit::{Exit, report};
 use crate::{show, tell};
 
@@ -26,18 +26,18 @@ pub(crate) struct LsArgs {
 }
 
 pub(crate) async fn run(args: LsArgs) -> Result<Exit> {
-    let locks = connect(&args.url.url).await?;
-    let mut found = Vec::new();
-    let mut exit = Exit::OK;
-    let mut list = locks.list(&args.prefix);
-    while let Some(lock) = list.next().await {
-        match lock {
-            Ok(lock) => found.push(lock),
-            // One lock that cannot be read hides no other.
-            Err(error) => exit = report(&error),
+    let listed = with_locks(&args.url.url, async |locks| {
+        let (mut found, mut exit, mut list) = (Vec::new(), Exit::OK, locks.list(&args.prefix));
+        while let Some(lock) = list.next().await {
+            match lock {
+                Ok(lock) => found.push(lock),
+                // One lock that cannot be read hides no other.
+                Err(error) => exit = report(&error),
+            }
         }
-    }
-    drop(list);
+        Ok((found, exit))
+    });
+    let (mut found, exit) = listed.await?;
     found.sort_by(|a, b| a.name.cmp(&b.name));
     if args.json {
         tell::answer(&format!("{}\n", serde_json::to_string_pretty(&found).unwrap_or_default()))?;

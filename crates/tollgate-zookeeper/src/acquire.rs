@@ -115,7 +115,12 @@ impl ZooKeeperBackend {
                     self.sessions.refused(claim.owner);
                     open.calls.folder(&folder, self.layout.root()).await?;
                 }
-                Err(trouble) => return Err(trouble),
+                Err(trouble) => {
+                    if !trouble.is_in_doubt() {
+                        self.sessions.refused(claim.owner);
+                    }
+                    return Err(trouble);
+                }
             }
         }
     }

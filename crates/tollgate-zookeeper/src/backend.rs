@@ -13,7 +13,7 @@ use crate::capabilities::{capabilities, ttls};
 use crate::config::ZooKeeperConfig;
 use crate::error::Trouble;
 use crate::paths::Layout;
-use crate::session::{Means, Open};
+use crate::session::{Means, Open, Seat};
 use crate::sessions::{Leftover, Sessions};
 use crate::wire::Event as Told;
 
@@ -31,6 +31,20 @@ pub struct ZooKeeperBackend {
     capabilities: Capabilities,
 }
 
+/// A session to look with, which is there as long as somebody does.
+pub(crate) struct Visit {
+    open: Open,
+    _seat: Seat,
+}
+
+impl std::ops::Deref for Visit {
+    type Target = Open;
+
+    fn deref(&self) -> &Open {
+        &self.open
+    }
+}
+
 impl ZooKeeperBackend {
     /// Connects, so that what is wrong is told at once, and learns how long sessions may last.
     pub async fn connect(config: ZooKeeperConfig, clock: Arc<dyn Clock>) -> Result<Self> {
@@ -44,7 +58,7 @@ impl ZooKeeperBackend {
             clock: clock.clone(),
         };
         let sessions = Arc::new(Sessions::new(means));
-        let Open { ttl: longest, .. } = sessions.visitor().opened().await?;
+        let Open { ttl: longest, .. } = sessions.visitor().session().opened().await?;
         let range = ttls(Duration::ZERO, longest, tick);
         if longest < range.min {
             return Err(Error::invalid(format!(
@@ -56,10 +70,11 @@ impl ZooKeeperBackend {
     }
 
     /// A session to look with.
-    pub(crate) async fn visit(&self) -> Result<Open> {
-        let open = self.sessions.visitor().opened().await?;
+    pub(crate) async fn visit(&self) -> Result<Visit> {
+        let seat = self.sessions.visitor();
+        let open = seat.session().opened().await?;
         open.calls.connected().await?;
-        Ok(open)
+        Ok(Visit { open, _seat: seat })
     }
 
     async fn withdrawn(&self, claim: &Claim) -> Result<()> {
@@ -126,7 +141,7 @@ impl ZooKeeperBackend {
                 self.sessions.forget(grant.owner);
                 return Ok(Release::AlreadyLost);
             }
-            Some(session) => session.opened().await?,
+            Some(session) => Visit { open: session.opened().await?, _seat: session.enter_anyway() },
             None => self.visit().await?,
         };
         let mut again = false;

@@ -23,6 +23,13 @@ pub(crate) enum Trouble {
     Failed(Error),
 }
 
+impl Trouble {
+    /// Whether what was asked for may have been done.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        matches!(self, Self::Failed(error) if error.kind() == ErrorKind::Indeterminate)
+    }
+}
+
 impl From<Fault> for Trouble {
     fn from(fault: Fault) -> Self {
         let (kind, message) = match fault {

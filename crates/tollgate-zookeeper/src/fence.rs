@@ -138,7 +138,8 @@ impl GuardedMulti<'_> {
     }
 
     async fn apply(&self) -> Result<()> {
-        let open = self.fence.sessions.visitor().opened().await?;
+        let seat = self.fence.sessions.visitor();
+        let open = seat.session().opened().await?;
         open.calls.connected().await?;
         match open.calls.guarded(&self.lock, &self.writes).await {
             Ok(()) => Ok(()),

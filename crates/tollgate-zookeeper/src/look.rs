@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use futures_util::stream;
+use futures_util::{StreamExt, TryStreamExt, stream};
 use tollgate_core::turn::how_many_are_in;
 use tollgate_core::{
     BoxStream, Details, Error, ErrorKind, Holder, LockName, LockState, Mode, Result, Revocation, Token,
@@ -11,12 +11,15 @@ use tollgate_core::{
 };
 
 use crate::acquire::Value;
-use crate::backend::ZooKeeperBackend;
+use crate::backend::{Visit, ZooKeeperBackend};
 use crate::error::Trouble;
 use crate::names::{name_of, start_of};
 use crate::order::{Rank, in_order};
 use crate::paths::Node;
 use crate::session::Open;
+
+/// How many nodes are asked for at once.
+const AT_ONCE: usize = 256;
 
 impl ZooKeeperBackend {
     pub(crate) async fn seen(&self, name: &LockName) -> Result<Option<LockState>> {
@@ -34,15 +37,16 @@ impl ZooKeeperBackend {
     /// What the nodes in a lock's folder make of it.
     async fn state(&self, open: &Open, name: &LockName, children: &[String]) -> Result<Option<LockState>> {
         let folder = self.layout.folder(name);
-        let mut claims = Vec::new();
-        for node in self.claims(children) {
+        let looks = self.claims(children).into_iter().map(|node| async {
             match open.calls.data(&format!("{folder}/{}", node.name)).await {
-                Ok((data, stat)) => claims.push((node, data, stat.czxid)),
+                Ok((data, stat)) => Ok(Some((node, data, stat.czxid))),
                 // It left while we looked.
-                Err(Trouble::NoNode) => {}
-                Err(trouble) => return Err(trouble.into()),
+                Err(Trouble::NoNode) => Ok(None),
+                Err(trouble) => Err(Error::from(trouble)),
             }
-        }
+        });
+        let seen: Vec<_> = stream::iter(looks).buffered(AT_ONCE).try_collect().await?;
+        let mut claims: Vec<_> = seen.into_iter().flatten().collect();
         claims.sort_unstable_by_key(|(node, _, created)| Rank::new(node.sequence, *created));
         let modes: Vec<Mode> = claims.iter().map(|(node, ..)| node.mode).collect();
         let inside = how_many_are_in(&modes);
@@ -67,7 +71,7 @@ impl ZooKeeperBackend {
     /// Walks through all folders, each of which may be a lock's and have others below it.
     pub(crate) fn listed(&self, start: &str) -> BoxStream<'_, Result<LockState>> {
         struct Walk {
-            open: Option<Open>,
+            open: Option<Visit>,
             /// Folders to look into, below the folder of all.
             folders: VecDeque<String>,
             start: String,
@@ -115,7 +119,7 @@ impl ZooKeeperBackend {
         }))
     }
 
-    async fn visited(&self) -> Result<Open> {
+    async fn visited(&self) -> Result<Visit> {
         let open = self.visit().await?;
         open.calls.sync(self.layout.root()).await?;
         Ok(open)

@@ -141,6 +141,12 @@ impl Session {
         Some(Seat(self.clone()))
     }
 
+    /// A place in it, whatever becomes of it.
+    pub(crate) fn enter_anyway(self: &Arc<Self>) -> Seat {
+        self.life.users().count += 1;
+        Seat(self.clone())
+    }
+
     /// What it is, once ZooKeeper has given it.
     pub(crate) async fn opened(&self) -> Result<Open> {
         if let State::Open(open) = &*self.life.state.borrow() {
@@ -225,13 +231,6 @@ impl Session {
         if let Some(mut status) = status {
             let _ = tokio::time::timeout(TO_CLOSE, status.wait_for(|status| status.has_ended)).await;
         }
-    }
-
-    /// Somebody looks something up; whether there is still time for that.
-    pub(crate) fn visit(&self) -> bool {
-        let mut users = self.life.users();
-        users.idle = self.life.means.clock.now();
-        !users.closed && !self.is_over()
     }
 
     /// Whether somebody lives in it.

@@ -74,6 +74,8 @@ impl Sessions {
             match session.enter() {
                 Some(seat) => {
                     if !claim.standalone {
+                        // Those of ttls that nobody takes any more are not kept for ever.
+                        known.shared.retain(|_, session| !session.is_over());
                         known.shared.insert(claim.ttl, session);
                         // Whoever looks uses this one, too.
                         visitor = known.visitor.take();
@@ -92,14 +94,15 @@ impl Sessions {
         session
     }
 
-    /// A session for whoever claims nothing.
-    pub(crate) fn visitor(&self) -> Arc<Session> {
+    /// A session for whoever claims nothing, for as long as they look.
+    pub(crate) fn visitor(&self) -> Seat {
         let mut known = self.known();
-        let open = known.shared.values().chain(&known.visitor).find(|session| session.visit()).cloned();
+        let open = known.shared.values().chain(&known.visitor).find_map(Session::enter);
         open.unwrap_or_else(|| {
             let session = Session::open(&self.means, Lasting::Longest);
-            known.visitor = Some(session.clone());
-            session
+            let seat = session.enter_anyway();
+            known.visitor = Some(session);
+            seat
         })
     }
 

@@ -72,13 +72,13 @@ impl ZooKeeperBackend {
         Ok(Some(if *waited { grant.after_waiting() } else { grant }))
     }
 
-    /// A permit that got in writes its node again: the next one waits for that.
+    /// A permit that got in writes its node again: the next one waits for that, and looks by itself if it hears nothing, only
+    /// later. So what becomes of it keeps nobody from being in.
     async fn tell_those_behind(&self, claim: &Claim, placed: &Placed) -> Result<()> {
         let data = Value::new(claim.ttl, &claim.details).to_json()?;
         match placed.standing.calls.set(&placed.standing.path(), &data, None).await {
-            Ok(_) => Ok(()),
-            Err(Trouble::NoNode) => Err(over()),
-            Err(trouble) => Err(trouble.into()),
+            Err(Trouble::NoNode | Trouble::Ended) => Err(over()),
+            Ok(_) | Err(_) => Ok(()),
         }
     }
 }

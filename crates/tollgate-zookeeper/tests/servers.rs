@@ -70,6 +70,8 @@ async fn what_a_user_creates_is_that_user_s() {
         let denied = other.try_acquire(&wanted).await.unwrap_err();
         assert_eq!(denied.kind(), ErrorKind::Denied, "{denied}");
         assert!(denied.to_string().contains("USER:PASSWORD"), "{denied}");
+        // Nothing was made, and nothing is to be looked for where we may not look.
+        other.withdraw(&wanted).await.unwrap();
         assert_eq!(other.revoke(&held.name, grant.token).await.unwrap_err().kind(), ErrorKind::Denied);
     }
     let again = backend_of(configured(engine, "ann:secret@", "/owned")).await.unwrap();

@@ -68,7 +68,7 @@ struct Connected {
 
 /// How soon a silent connection of a session that lives for `ttl` is given up.
 fn patience(ttl: Duration) -> Duration {
-    (ttl * 2 / 5).min(SILENT)
+    (ttl / 5).min(SILENT)
 }
 
 impl Client {

@@ -12,7 +12,7 @@ use futures_util::stream::FuturesUnordered;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
 use tokio_rustls::TlsConnector;
 use tollgate_core::url::Host;
 use tollgate_core::{Clock, Moment};
@@ -24,7 +24,8 @@ use super::ops::{AUTH_XID, Hello, Request, Welcome, answer};
 
 /// How long a server is waited for before the next is tried, too.
 const STAGGER: Duration = Duration::from_millis(250);
-/// How long a server may take at first to let a session go on if there is no other: one that is starting may forget it.
+/// How long a server may take at first to let a session go on if there is no other, which one that is starting may forget; or to
+/// make one if there are others: each that is given up for the next is there for its whole time.
 const ALONE: Duration = Duration::from_secs(1);
 /// No answer to a handshake is longer.
 const LONGEST: usize = 4096;
@@ -35,11 +36,14 @@ pub(crate) struct Dialer {
     hosts: Vec<Host>,
     /// Which of them is the next.
     next: usize,
+    /// How often each was tried: of several addresses of one name another one comes first each time.
+    tries: Vec<usize>,
     tls: Option<Arc<ClientConfig>>,
     /// A user and a password.
     login: Option<String>,
     clock: Arc<dyn Clock>,
-    /// How long a handshake may take. Longer each time when all were too slow.
+    /// How long a handshake may take, at first and now. Longer each time when all were too slow.
+    first: Duration,
     patience: Duration,
     /// How long anything may take.
     most: Duration,
@@ -81,14 +85,16 @@ impl Dialer {
         let (random, mut order) = (RandomState::new(), (0..hosts.len()).collect::<Vec<_>>());
         order.sort_by_key(|number| random.hash_one(number));
         let hosts: Vec<_> = order.into_iter().map(|number| hosts[number].clone()).collect();
-        let patience = if hosts.len() > 1 { STAGGER.min(most) } else { most };
-        Self { hosts, next: 0, tls, login, clock, patience, most }
+        let first = if hosts.len() > 1 { ALONE.min(most) } else { most };
+        let tries = vec![0; hosts.len()];
+        Self { hosts, next: 0, tries, tls, login, clock, first, patience: first, most }
     }
 
     /// From now on a session waits for it: nothing may take longer than `most`.
     pub(crate) fn hurry(&mut self, most: Duration) {
         let first = if self.hosts.len() > 1 { STAGGER } else { ALONE };
-        (self.most, self.patience) = (most, first.min(most));
+        (self.most, self.first) = (most, first.min(most));
+        self.patience = self.first;
     }
 
     /// Asks each server once. Drops what it has begun if it is dropped.
@@ -122,6 +128,7 @@ impl Dialer {
                         settled => {
                             // The next time another one comes first.
                             self.next = (number + 1) % count;
+                            self.patience = self.first;
                             return settled;
                         }
                     }
@@ -144,9 +151,10 @@ impl Dialer {
         Err(Refusal::Nobody(last))
     }
 
-    fn connect(&self, number: usize) -> Connecting {
-        let (host, tls) = (self.hosts[number].clone(), self.tls.clone());
-        let connecting = tokio::time::timeout(self.most, connect(host, tls));
+    fn connect(&mut self, number: usize) -> Connecting {
+        let (host, tls, turn) = (self.hosts[number].clone(), self.tls.clone(), self.tries[number]);
+        self.tries[number] = turn.wrapping_add(1);
+        let connecting = tokio::time::timeout(self.most, connect(host, tls, turn));
         connecting.map(move |result| (number, result.unwrap_or_else(|_| Err(silent())))).boxed()
     }
 
@@ -159,8 +167,11 @@ impl Dialer {
     }
 }
 
-async fn connect(host: Host, tls: Option<Arc<ClientConfig>>) -> io::Result<Carrier> {
-    let stream = TcpStream::connect((host.name.as_str(), host.port)).await?;
+async fn connect(host: Host, tls: Option<Arc<ClientConfig>>, turn: usize) -> io::Result<Carrier> {
+    let mut addresses: Vec<_> = lookup_host((host.name.as_str(), host.port)).await?.collect();
+    let first = turn.checked_rem(addresses.len()).unwrap_or(0);
+    addresses.rotate_left(first);
+    let stream = TcpStream::connect(&addresses[..]).await?;
     stream.set_nodelay(true)?;
     let Some(tls) = tls else { return Ok(Carrier::Plain(Plain::new(stream))) };
     let name = ServerName::try_from(host.name).map_err(io::Error::other)?;

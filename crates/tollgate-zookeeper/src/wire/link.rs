@@ -48,8 +48,8 @@ struct Line {
     /// How many bytes were to be written since it began, and how many may have been.
     queued: u64,
     written: u64,
-    /// When the last answer came.
-    answered: Instant,
+    /// When something last came: a part of a long answer is no silence.
+    heard: Instant,
     watches: Watches,
 }
 
@@ -89,7 +89,7 @@ impl Link {
             is_writing: false,
             queued: 0,
             written: 0,
-            answered: Instant::now(),
+            heard: Instant::now(),
             watches: Watches::default(),
         };
         Self { number, line: Mutex::new(line), stir: Notify::new(), seen }
@@ -180,7 +180,7 @@ impl Link {
         loop {
             buffer.reserve(ROOM);
             match from.read_buf(&mut buffer).await {
-                Ok(1..) => {}
+                Ok(1..) => self.line().heard = Instant::now(),
                 Ok(0) | Err(_) => return,
             }
             match self.take_frames(&buffer) {
@@ -216,7 +216,6 @@ impl Link {
             return Ok(());
         }
         let asked = line.pending.pop_front().ok_or(Garbled)?;
-        line.answered = Instant::now();
         drop(line);
         if asked.xid != head.xid {
             let _ = asked.reply.send(Err(Fault::Lost));
@@ -264,7 +263,7 @@ impl Link {
                 || line
                     .pending
                     .front()
-                    .is_some_and(|oldest| oldest.asked.max(line.answered).elapsed() >= silence)
+                    .is_some_and(|oldest| oldest.asked.max(line.heard).elapsed() >= silence)
             {
                 return;
             }
