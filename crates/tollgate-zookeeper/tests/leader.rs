@@ -199,21 +199,19 @@ async fn thousands_of_locks_outlive_a_cut_connection() {
 }
 
 #[tokio::test]
-async fn servers_that_say_nothing_cost_a_quarter_of_a_second_each() {
+async fn servers_that_say_nothing_cost_a_second_each() {
     let engine = engines::private(&config(1)).unwrap();
     let silent: Vec<_> = (0..5).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
     let mut all: Vec<_> = silent.iter().map(|socket| socket.local_addr().unwrap().to_string()).collect();
     all.push(engine.address().to_string());
-    let mut fastest = Duration::MAX;
     for _ in 0..4 {
         let began = Instant::now();
         let locks = locks(&all.join(",")).await.unwrap();
-        fastest = fastest.min(began.elapsed());
+        // The good one is the last of six at worst, and may itself be slow.
+        assert!(began.elapsed() < secs(8), "{:?}", began.elapsed());
         let guard = locks.lock("a").ttl(TTL).acquire().await.unwrap();
         assert_eq!(guard.release().await.unwrap(), Release::Released);
     }
-    // The good one is the last of six at worst. On a machine that has much else to do it may be slow itself.
-    assert!(fastest < secs(2), "{fastest:?}");
 }
 
 #[tokio::test]

@@ -199,6 +199,6 @@ async fn slow_servers_are_given_more_time_when_all_were_too_slow() {
         assert!(dialer.dial(&hello()).await.is_err());
         took.push(began.elapsed());
     }
-    assert!(took[0] < Duration::from_millis(900), "{took:?}");
-    assert!(took[1] >= Duration::from_millis(1000), "{took:?}");
+    assert!(took[0] < Duration::from_secs(3), "{took:?}");
+    assert!(took[1] >= Duration::from_millis(3900), "{took:?}");
 }
