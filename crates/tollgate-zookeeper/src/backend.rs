@@ -168,7 +168,7 @@ impl ZooKeeperBackend {
         loop {
             match open.calls.data_and_watch(path).await {
                 Ok((_, _, watch)) => {
-                    if watch.changed().await == Told::Deleted {
+                    if watch.await == Told::Deleted {
                         return;
                     }
                 }

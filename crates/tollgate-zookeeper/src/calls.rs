@@ -92,11 +92,11 @@ impl Calls {
         &self,
         mut request: Request,
         read: impl FnOnce(&mut Reader<'_>) -> Result<T, Garbled>,
-    ) -> Answer<(T, Option<Watch>)> {
+    ) -> Answer<(T, Vec<Watch>)> {
         let mut link = self.link().await?;
         loop {
             match link.ask_and_watch(request) {
-                Ok((answer, watch)) => return Ok((answer.read(read).await?, watch)),
+                Ok((answer, watches)) => return Ok((answer.read(read).await?, watches)),
                 Err(unsent) => {
                     request = unsent;
                     link = self.next_link(link.number).await?;
@@ -184,6 +184,11 @@ impl Calls {
         let asked = self.ask_and_watch(Request::get_data(path, true), answer::data).await?;
         let ((data, stat), watch) = watched(asked)?;
         Ok((data, stat, watch))
+    }
+
+    /// What tells when each of these nodes is gone, or written again.
+    pub(crate) async fn watch_all(&self, paths: &[String]) -> Answer<Vec<Watch>> {
+        Ok(self.ask_and_watch(Request::watch_all(paths), answer::nothing).await?.1)
     }
 
     /// Whether a node is there, and what tells when that, or its data, change.
@@ -280,6 +285,6 @@ fn claimed(start: &str, reader: &mut Reader<'_>) -> Result<(String, Stat), Garbl
 }
 
 /// With the watch that was asked for.
-fn watched<T>((answer, watch): (T, Option<Watch>)) -> Answer<(T, Watch)> {
-    watch.map(|watch| (answer, watch)).ok_or_else(|| Fault::Garbled.into())
+fn watched<T>((answer, mut watches): (T, Vec<Watch>)) -> Answer<(T, Watch)> {
+    watches.pop().map(|watch| (answer, watch)).ok_or_else(|| Fault::Garbled.into())
 }

@@ -7,12 +7,12 @@ use std::sync::{Mutex, PoisonError};
 
 use futures_util::FutureExt;
 use tollgate_core::floor::Floor;
-use tollgate_core::{BoxFuture, Result, Token};
+use tollgate_core::{Result, Token};
 
 use crate::backend::ZooKeeperBackend;
 use crate::calls::Calls;
 use crate::error::Trouble;
-use crate::wire::Event;
+use crate::wire::Watch;
 
 /// The floor, as a session knows it.
 pub(crate) struct Floors {
@@ -22,7 +22,7 @@ pub(crate) struct Floors {
 
 struct Known {
     floor: Floor,
-    changed: BoxFuture<'static, Event>,
+    changed: Watch,
 }
 
 impl Floors {
@@ -40,7 +40,7 @@ impl Floors {
         let (is_there, watcher) = calls.is_there_and_watch(&self.path).await?;
         let floor = if is_there { read(calls, &self.path).await? } else { Floor::default() };
         let token = floor.token(created);
-        let known = Known { floor, changed: Box::pin(watcher.changed()) };
+        let known = Known { floor, changed: watcher };
         *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(known);
         token
     }
@@ -49,7 +49,7 @@ impl Floors {
     fn known(&self, created: i64) -> Option<Result<Token>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let Known { floor, changed } = known.as_mut()?;
-        if changed.as_mut().now_or_never().is_some() {
+        if changed.now_or_never().is_some() {
             *known = None;
             return None;
         }

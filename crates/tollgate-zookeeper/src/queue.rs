@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::select_all;
 use tollgate_core::turn::{Place, Turn, Verdict, judge};
 use tollgate_core::{ErrorKind, OwnerId, Result};
 
@@ -9,7 +11,7 @@ use crate::calls::Calls;
 use crate::error::{Trouble, over};
 use crate::order::{Rank, ahead_of};
 use crate::paths::{Layout, Node, of_owner};
-use crate::wire::Event;
+use crate::wire::{Event, Watch};
 
 /// How often a waiter looks again though it was told of nothing.
 const AT_LEAST_EVERY: Duration = Duration::from_secs(15);
@@ -31,33 +33,43 @@ pub(crate) struct Standing {
 
 impl Standing {
     pub(crate) fn path(&self) -> String {
-        format!("{}/{}", self.folder, self.node.name)
+        self.path_of(&self.node.name)
     }
 
-    /// Waits until it is in. `turn` is what it waits for first.
-    pub(crate) async fn until_in(self, mut turn: Turn<String>) -> Result<()> {
-        loop {
-            let moved = tokio::time::timeout(AT_LEAST_EVERY, self.until_moved(turn.clone())).await;
+    /// Waits until it is in. `ahead` is who was before it at the last look; nobody else ever will be.
+    pub(crate) async fn until_in(self, mut ahead: Vec<Place<String>>) -> Result<()> {
+        let mut eyes = Eyes::default();
+        while let Verdict::After(turn) = self.verdict(&ahead) {
+            let moved = tokio::time::timeout(AT_LEAST_EVERY, self.until_moved(turn, &ahead, &mut eyes)).await;
             // A claim that is in its place keeps it while nobody answers.
             match moved {
+                Ok(Ok(Some(gone))) => {
+                    ahead.retain(|place| place.key != gone);
+                    if self.verdict(&ahead) == Verdict::In {
+                        return Ok(());
+                    }
+                }
                 Ok(Err(Trouble::Ended)) => return Err(over()),
                 Ok(Err(Trouble::Failed(error))) if !passes(error.kind()) => return Err(error),
                 Ok(Err(Trouble::Failed(_))) => tokio::time::sleep(PAUSE).await,
                 // Whoever is not there any more has moved.
-                Ok(Ok(()) | Err(Trouble::NoNode | Trouble::Exists | Trouble::Changed)) | Err(_) => {}
+                Ok(Ok(None) | Err(Trouble::NoNode | Trouble::Exists | Trouble::Changed)) | Err(_) => {}
             }
             match self.look().await {
-                Ok(Verdict::After(next)) => turn = next,
-                Ok(Verdict::In | Verdict::More) => return Ok(()),
+                Ok(seen) => ahead = seen,
                 Err(error) if passes(error.kind()) => tokio::time::sleep(PAUSE).await,
                 Err(error) => return Err(error),
             }
         }
+        Ok(())
     }
 
-    async fn look(&self) -> Result<Verdict<String>> {
-        let children = self.calls.children(&self.folder).await;
-        Ok(judge(self.node.mode, &self.ahead(children).await?, true))
+    fn verdict(&self, ahead: &[Place<String>]) -> Verdict<String> {
+        judge(self.node.mode, ahead, true)
+    }
+
+    async fn look(&self) -> Result<Vec<Place<String>>> {
+        self.ahead(self.calls.children(&self.folder).await).await
     }
 
     /// The claims before this one, the nearest first, by what a look at the folder said. Fails if its own node is gone.
@@ -84,31 +96,89 @@ impl Standing {
         Ok(ahead.into_iter().map(|Node { name, mode, .. }| Place { key: name, mode }).collect())
     }
 
-    /// Waits until the queue may have moved.
-    async fn until_moved(&self, turn: Turn<String>) -> Result<(), Trouble> {
+    /// Waits until the queue may have moved; who is gone, if that is known.
+    async fn until_moved(
+        &self,
+        turn: Turn<String>,
+        ahead: &[Place<String>],
+        eyes: &mut Eyes,
+    ) -> Result<Option<String>, Trouble> {
         let watch = match &turn {
-            Turn::Left(node) => return self.until_told(node).await,
-            Turn::Moved(node) => self.calls.data_and_watch(&format!("{}/{node}", self.folder)).await?.2,
+            Turn::Left(nearest) => return self.until_left(nearest, ahead, eyes).await.map(Some),
+            Turn::Moved(node) => self.calls.data_and_watch(&self.path_of(node)).await?.2,
             Turn::AnyLeft => self.calls.children_and_watch(&self.folder).await?.1,
         };
         // What happened between our last look and the watch, it does not tell.
         let children = self.calls.children(&self.folder).await?;
-        let ahead = self.before(&children).await?;
-        if judge(self.node.mode, &ahead, true) != Verdict::After(turn) {
-            return Ok(());
+        if self.verdict(&self.before(&children).await?) == Verdict::After(turn) {
+            watch.await;
         }
-        watch.changed().await;
+        Ok(None)
+    }
+
+    /// Waits until the nearest in the way is gone, or the one before it: a look then finds that the nearest is the last. When that
+    /// one goes, nobody has to look any more.
+    async fn until_left(
+        &self,
+        nearest: &str,
+        ahead: &[Place<String>],
+        eyes: &mut Eyes,
+    ) -> Result<String, Trouble> {
+        let others: Vec<_> = ahead.iter().filter(|place| place.key != nearest).cloned().collect();
+        let before_it = match self.verdict(&others) {
+            Verdict::After(Turn::Left(node)) => Some(node),
+            _ => None,
+        };
+        let wanted: Vec<&str> = [nearest].into_iter().chain(before_it.as_deref()).collect();
+        loop {
+            self.open(eyes, &wanted).await?;
+            match eyes.told().await {
+                Some(node) if node == self.node.name => return Err(Trouble::Failed(over())),
+                Some(node) => return Ok(node),
+                // All who wait have lost their connection, perhaps: none of them reads the whole queue.
+                None => {}
+            }
+        }
+    }
+
+    /// Sees to it that it is told of its own node and of those that are `wanted`, and of no others.
+    async fn open(&self, eyes: &mut Eyes, wanted: &[&str]) -> Result<(), Trouble> {
+        let own = self.node.name.as_str();
+        let wanted = || [own].into_iter().chain(wanted.iter().copied());
+        eyes.0.retain(|(node, _)| wanted().any(|wanted| wanted == node));
+        let missing: Vec<_> =
+            wanted().filter(|wanted| eyes.0.iter().all(|(node, _)| node != wanted)).collect();
+        if !missing.is_empty() {
+            let paths: Vec<_> = missing.iter().map(|node| self.path_of(node)).collect();
+            let watches = self.calls.watch_all(&paths).await?;
+            eyes.0.extend(missing.into_iter().map(str::to_owned).zip(watches));
+            eyes.0.sort_by_key(|(node, _)| node != own);
+        }
         Ok(())
     }
 
-    /// Waits until a node is gone, or written again.
-    async fn until_told(&self, node: &str) -> Result<(), Trouble> {
-        let path = format!("{}/{node}", self.folder);
-        loop {
-            let (_, _, watch) = self.calls.data_and_watch(&path).await?;
-            // A lost connection tells nothing of the node, and all who wait have lost it: none of them reads the whole queue.
-            if watch.changed().await != Event::Lost {
-                return Ok(());
+    fn path_of(&self, node: &str) -> String {
+        format!("{}/{node}", self.folder)
+    }
+}
+
+/// The nodes that a claim is told of, its own first.
+#[derive(Default)]
+struct Eyes(Vec<(String, Watch)>);
+
+impl Eyes {
+    /// Who is gone; nobody if all that is known is that all have to be watched anew. If it is gone itself, it hears that first:
+    /// ZooKeeper tells in the order in which things happened.
+    async fn told(&mut self) -> Option<String> {
+        let (event, at, _) = select_all(self.0.iter_mut().map(|(_, watch)| watch)).await;
+        let own = (at > 0).then(|| (&mut self.0[0].1).now_or_never()).flatten();
+        match (own, event) {
+            (None, Event::Deleted) => Some(self.0.remove(at).0),
+            (Some(Event::Deleted), _) => Some(self.0.remove(0).0),
+            // What was written again is not watched any more, nor is anything over a connection that is lost.
+            _ => {
+                self.0.clear();
+                None
             }
         }
     }

@@ -48,10 +48,10 @@ impl ZooKeeperBackend {
     ) -> Result<Option<Grant>> {
         let placed = self.place(claim).await?;
         outage.is_over();
-        if let Verdict::After(turn) = judge(claim.mode, &placed.ahead, true) {
+        if judge(claim.mode, &placed.ahead, true) != Verdict::In {
             *waited = true;
             // Where the session is: from what a watch tells to the look that follows nobody has to be woken.
-            let until_in = Errand(self.keeper.spawn(placed.standing.clone().until_in(turn)));
+            let until_in = Errand(self.keeper.spawn(placed.standing.clone().until_in(placed.ahead.clone())));
             tokio::select! {
                 biased;
                 is_in = until_in.done() => is_in?,

@@ -100,8 +100,8 @@ impl Link {
         self.ask_and_watch(request).map(|(answer, _)| answer)
     }
 
-    /// The same for a request that asks to be told of an event.
-    pub(crate) fn ask_and_watch(&self, request: Request) -> Result<(Answer, Option<Watch>), Request> {
+    /// The same for a request that asks to be told of events.
+    pub(crate) fn ask_and_watch(&self, request: Request) -> Result<(Answer, Vec<Watch>), Request> {
         let mut line = self.line();
         if line.is_closed {
             return Err(request);
@@ -277,8 +277,9 @@ impl Link {
 
 impl Line {
     /// Notes a request that is about to be sent; its frame.
-    fn note(&mut self, mut request: Request) -> ((Answer, Option<Watch>), Vec<u8>) {
-        let watch = request.watch.take().map(|(kind, path)| self.watches.add(kind, path));
+    fn note(&mut self, mut request: Request) -> ((Answer, Vec<Watch>), Vec<u8>) {
+        let watches = std::mem::take(&mut request.watches);
+        let watches = watches.into_iter().map(|(kind, path)| self.watches.add(kind, path)).collect();
         let (reply, answer) = oneshot::channel();
         let xid = self.next;
         // Those below 0 mean something else.
@@ -286,7 +287,7 @@ impl Line {
         let frame = request.frame(xid);
         self.pending.push_back(Pending { xid, begins: self.queued, asked: Instant::now(), reply });
         self.queued += frame.len() as u64;
-        ((Answer(answer), watch), frame)
+        ((Answer(answer), watches), frame)
     }
 }
 

@@ -18,6 +18,7 @@ mod opcode {
     pub(super) const CREATE: i32 = 15;
     pub(super) const CREATE_CONTAINER: i32 = 19;
     pub(super) const AUTH: i32 = 100;
+    pub(super) const SET_WATCHES: i32 = 101;
     pub(super) const CLOSE: i32 = -11;
     /// Of a step of a `multi` that failed, and after the last one.
     pub(super) const ERROR: i32 = -1;
@@ -46,7 +47,7 @@ pub(crate) enum Flags {
 pub(crate) struct Request {
     frame: Writer,
     /// What it asks to be told of.
-    pub(super) watch: Option<(Kind, Box<str>)>,
+    pub(super) watches: Vec<(Kind, Box<str>)>,
 }
 
 impl Request {
@@ -54,7 +55,7 @@ impl Request {
         let mut frame = Writer(Vec::with_capacity(256));
         // The length and the number, which are known later.
         frame.int(0).int(0).int(opcode);
-        Self { frame, watch: None }
+        Self { frame, watches: Vec::new() }
     }
 
     fn of_path(opcode: i32, path: &str) -> Self {
@@ -66,7 +67,7 @@ impl Request {
     fn watching(opcode: i32, path: &str, watch: Option<Kind>) -> Self {
         let mut request = Self::of_path(opcode, path);
         request.frame.flag(watch.is_some());
-        request.watch = watch.map(|kind| (kind, path.into()));
+        request.watches.extend(watch.map(|kind| (kind, path.into())));
         request
     }
 
@@ -94,6 +95,20 @@ impl Request {
 
     pub(crate) fn get_children(path: &str, watch: bool) -> Self {
         Self::watching(opcode::GET_CHILDREN, path, watch.then_some(Kind::Children))
+    }
+
+    /// To be told when these are deleted, at once of those that are not there, or written again.
+    pub(crate) fn watch_all(paths: &[String]) -> Self {
+        let mut request = Self::new(opcode::SET_WATCHES);
+        // What was written before does not matter.
+        request.frame.long(i64::MAX).count(paths.len());
+        for path in paths {
+            request.frame.text(path);
+            request.watches.push((Kind::Node, path.as_str().into()));
+        }
+        // Nothing that is not there yet, and no lists.
+        request.frame.count(0).count(0);
+        request
     }
 
     pub(crate) fn set_data(path: &str, data: &[u8], version: Option<i32>) -> Self {

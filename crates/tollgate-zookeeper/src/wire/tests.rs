@@ -65,11 +65,11 @@ async fn whatever_a_server_says_what_was_asked_fails_and_nobody_waits() {
     for bytes in hostile {
         let (link, mut server, running) = connected(LONG).await;
         let asked = link.ask(Request::sync("/")).unwrap();
-        let (watching, watch) = link.ask_and_watch(Request::exists("/a", true)).unwrap();
+        let (watching, mut watches) = link.ask_and_watch(Request::exists("/a", true)).unwrap();
         server.write_all(bytes).await.unwrap();
         assert_eq!(asked.read(answer::nothing).await, Err(Fault::Lost), "{bytes:?}");
         assert_eq!(watching.read(answer::stat).await, Err(Fault::Lost));
-        assert_eq!(watch.unwrap().changed().await, Event::Lost);
+        assert_eq!(watches.pop().unwrap().await, Event::Lost);
         running.await.unwrap();
         assert!(link.ask(Request::sync("/")).is_err(), "nothing more can be asked");
     }

@@ -1,6 +1,8 @@
 //! Who wants to be told of which node, over one connection.
 
 use std::collections::HashMap;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use tokio::sync::oneshot;
 
@@ -29,14 +31,15 @@ pub(crate) enum Event {
     Lost,
 }
 
-/// Tells of one event.
+/// Tells of one event. As a future, it completes when something has happened, or the connection is lost.
 #[derive(Debug)]
 pub(crate) struct Watch(oneshot::Receiver<Event>);
 
-impl Watch {
-    /// Completes when something has happened, or the connection is lost.
-    pub(crate) async fn changed(self) -> Event {
-        self.0.await.unwrap_or(Event::Lost)
+impl Future for Watch {
+    type Output = Event;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Event> {
+        Pin::new(&mut self.0).poll(context).map(|told| told.unwrap_or(Event::Lost))
     }
 }
 
@@ -117,12 +120,12 @@ mod tests {
         let [children, lost] = ["/a", "/c"].map(|path| watches.add(Kind::Children, path.into()));
         watches.tell(&(Event::Changed, "/a".to_owned()));
         watches.tell(&(Event::Deleted, "/a".to_owned()));
-        assert_eq!(node.changed().now_or_never(), Some(Event::Changed));
-        assert_eq!(children.changed().now_or_never(), Some(Event::Deleted));
+        assert_eq!(node.now_or_never(), Some(Event::Changed));
+        assert_eq!(children.now_or_never(), Some(Event::Deleted));
         assert_eq!(watches.count, 2);
         drop(watches);
-        assert_eq!(other.changed().now_or_never(), Some(Event::Lost));
-        assert_eq!(lost.changed().now_or_never(), Some(Event::Lost));
+        assert_eq!(other.now_or_never(), Some(Event::Lost));
+        assert_eq!(lost.now_or_never(), Some(Event::Lost));
     }
 
     #[test]
@@ -134,6 +137,6 @@ mod tests {
         }
         assert!(watches.count <= FEW + 1, "{}", watches.count);
         watches.tell(&(Event::Created, "/kept".to_owned()));
-        assert_eq!(kept.changed().now_or_never(), Some(Event::Created));
+        assert_eq!(kept.now_or_never(), Some(Event::Created));
     }
 }
