@@ -93,13 +93,13 @@ impl Contest {
         workload.rounds(self.rounds) * self.entries.len() + counting
     }
 
-    /// The rounds of each contender, in turns.
+    /// The rounds of each contender, in turns. Who was last begins the next: an engine that gets faster by and by favours nobody.
     async fn measure(&self, workload: Workload, bar: &ProgressBar) -> Result<Vec<Vec<Measured>>, Failure> {
         let mut measured = vec![Vec::new(); self.entries.len()];
         for number in 0..workload.rounds(self.rounds) {
-            for (place, (Entry { contender, .. }, rounds)) in
-                self.entries.iter().zip(&mut measured).enumerate()
-            {
+            for turn in 0..self.entries.len() {
+                let place = if number % 2 == 0 { turn } else { self.entries.len() - 1 - turn };
+                let (Entry { contender, .. }, rounds) = (&self.entries[place], &mut measured[place]);
                 let prefix = prefix(workload, place, &number.to_string());
                 let round = Round { prefix: &prefix, time: self.time, meter: None };
                 bar.set_message(format!("{workload}: {} ({}/{})", contender.name(), number + 1, self.rounds));
