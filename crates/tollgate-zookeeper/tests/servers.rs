@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt};
-use support::{TTL, backend, backend_of, claim, config, hosts, locks, secs, soon, until};
-use tollgate_core::{Attempt, Backend, ErrorKind, Finding, Locks, Mode, Revocation, Severity, Token};
+use support::{TTL, backend, backend_of, claim, config, configured, hosts, locks, secs, soon, until};
+use tollgate_core::{Attempt, Backend, ErrorKind, Locks, Mode, Revocation, Token};
 use tollgate_testkit::engines::{self, Engine};
 use tollgate_testkit::proxy::{LengthPrefixed, Proxy};
 use tollgate_testkit::scale::scale;
@@ -17,13 +17,6 @@ use zookeeper_client::{Acls, Client, CreateMode};
 
 fn shared() -> &'static Engine {
     engines::shared(&config(1))
-}
-
-fn configured(engine: &Engine, start: &str, end: &str) -> ZooKeeperConfig {
-    let mut config =
-        ZooKeeperConfig::from_url(&format!("zookeeper://{start}{}{end}", hosts(engine))).unwrap();
-    config.tick = support::TICK;
-    config
 }
 
 #[tokio::test]
@@ -214,51 +207,6 @@ async fn a_hand_over_takes_as_many_packets_however_many_wait() {
     let many = packets_per_hand_over(&proxy, &through, &direct, scale(300, 1000)).await;
     println!("packets for each hand-over: {few:.1} with few waiters, {many:.1} with many");
     assert!(many <= few * 1.2 && many < 6.0, "{few:.1} packets became {many:.1}");
-}
-
-fn found<'a>(findings: &'a [Finding], part: &str) -> &'a Finding {
-    findings
-        .iter()
-        .find(|finding| finding.what.contains(part))
-        .unwrap_or_else(|| panic!("nothing about {part:?} in {findings:#?}"))
-}
-
-#[tokio::test]
-async fn an_examination_finds_what_is_wrong() {
-    let engine = engines::private(&config(3)).unwrap();
-    let examine = async |config| tollgate_zookeeper::examine(config).await.unwrap();
-    let checkup = examine(configured(&engine, "", "/")).await;
-    assert!(!checkup.has_problems(), "{checkup:#?}");
-    assert_eq!(found(&checkup.findings, "3 of 3 servers serve").severity, Severity::Fine);
-    assert_eq!(found(&checkup.findings, "tickTime is 200ms").severity, Severity::Fine);
-    assert_eq!(found(&checkup.findings, "a ttl is 1.2s to 3600s").severity, Severity::Fine);
-    assert_eq!(found(&checkup.findings, "everybody who reaches").severity, Severity::Note);
-    let mut slow = configured(&engine, "", "/");
-    slow.tick = Duration::from_millis(100);
-    let checkup = examine(slow).await;
-    let tick = found(&checkup.findings, "tickTime is 200ms");
-    assert!(tick.severity == Severity::Problem && tick.advice.as_ref().unwrap().contains("?tick=200ms"));
-    let owner = backend_of(configured(&engine, "ann:secret@", "/owned")).await.unwrap();
-    let Attempt::Granted(grant) = owner.try_acquire(&claim("a")).await.unwrap() else { panic!("it is free") };
-    let checkup = examine(configured(&engine, "ann:secret@", "/owned")).await;
-    assert_eq!(found(&checkup.findings, "/owned/locks is not everybody's").severity, Severity::Fine);
-    let checkup = examine(configured(&engine, "", "/owned")).await;
-    assert!(checkup.has_problems(), "{checkup:#?}");
-    owner.release(&grant).await.unwrap();
-    engine.nodes()[0].kill();
-    let checkup = examine(configured(&engine, "", "/")).await;
-    assert_eq!(found(&checkup.findings, "does not answer").severity, Severity::Problem);
-    assert!(found(&checkup.findings, "2 of 3 servers serve clients; 0 may fail").severity == Severity::Fine);
-}
-
-#[tokio::test]
-async fn servers_that_know_nothing_of_each_other_are_found() {
-    let (one, other) = (shared(), engines::private(&config(1)).unwrap());
-    let both = format!("zookeeper://{},{}", hosts(one), hosts(&other));
-    let mut config = ZooKeeperConfig::from_url(&both).unwrap();
-    config.tick = support::TICK;
-    let checkup = tollgate_zookeeper::examine(config).await.unwrap();
-    assert_eq!(found(&checkup.findings, "stand alone").severity, Severity::Problem);
 }
 
 #[tokio::test]

@@ -2,12 +2,12 @@
 
 use tollgate_core::Finding;
 
-use super::seen::Seen;
+use super::seen::Inside;
 use crate::config::ZooKeeperConfig;
 use crate::wire::{Acl, Permission};
 
-pub(super) fn look(seen: &Seen, config: &ZooKeeperConfig, findings: &mut Vec<Finding>) {
-    let (path, acl) = match &seen.folder {
+pub(super) fn look(inside: &Inside, config: &ZooKeeperConfig, findings: &mut Vec<Finding>) {
+    let (path, acl) = match &inside.folder {
         Ok(folder) => folder,
         Err(message) => {
             return findings.push(Finding::problem(
@@ -25,6 +25,12 @@ pub(super) fn look(seen: &Seen, config: &ZooKeeperConfig, findings: &mut Vec<Fin
             format!("nodes cannot be created in {path}"),
             "no lock can be taken",
             "log in as who owns it, or have its owner add us: setAcl with the right cdrwa",
+        )
+    } else if !(anybody | ours).has(Permission::READ) {
+        Finding::note(
+            format!("{path} cannot be read"),
+            "locks can be taken, but `tollgate ls` does not find them",
+            "have its owner add the right to read: setAcl with r",
         )
     } else if anybody.has(Permission::DELETE) || anybody.has(Permission::CREATE) {
         Finding::note(

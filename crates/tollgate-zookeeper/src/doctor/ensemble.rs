@@ -2,7 +2,7 @@
 
 use tollgate_core::Finding;
 
-use super::seen::Seen;
+use super::seen::{Inside, Seen};
 
 pub(super) fn look(seen: &Seen, findings: &mut Vec<Finding>) {
     for server in &seen.servers {
@@ -21,7 +21,9 @@ pub(super) fn look(seen: &Seen, findings: &mut Vec<Finding>) {
         }
     }
     leaders(seen, findings);
-    findings.push(size(seen));
+    if let Ok(inside) = &seen.inside {
+        findings.push(size(seen, inside));
+    }
 }
 
 fn leaders(seen: &Seen, findings: &mut Vec<Finding>) {
@@ -41,9 +43,9 @@ fn leaders(seen: &Seen, findings: &mut Vec<Finding>) {
     }
 }
 
-fn size(seen: &Seen) -> Finding {
+fn size(seen: &Seen, inside: &Inside) -> Finding {
     let serving = seen.servers.iter().filter(|server| server.mode().is_some()).count();
-    match seen.voters {
+    match inside.voters {
         None | Some(1) => Finding::note(
             "it is one server",
             "its locks stand still while it is down, and are lost with its disk",

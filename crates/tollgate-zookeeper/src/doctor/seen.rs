@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate_core::url::Host;
-use tollgate_core::{BootClock, Keeper, Result};
+use tollgate_core::{BootClock, Error, ErrorKind, Keeper, Result};
 
 use super::word::answer;
 use crate::calls::Calls;
@@ -21,10 +21,18 @@ const LONGEST: Duration = Duration::from_millis(i32::MAX as u64);
 pub(super) struct Seen {
     /// Every server that the URL names.
     pub(super) servers: Vec<Server>,
+    /// What can be asked by those who have a session, or why nobody gives us one.
+    pub(super) inside: Result<Inside>,
+}
+
+/// A ZooKeeper as somebody sees it who has a session.
+pub(super) struct Inside {
     /// How many servers the ensemble has that vote; none if it does not say so.
     pub(super) voters: Option<usize>,
     /// How long a session may last.
     pub(super) longest: Duration,
+    /// Whether some server keeps sessions to itself.
+    pub(super) has_local_sessions: bool,
     /// The nearest node to the folder of locks that is there, and who may do what with it.
     pub(super) folder: std::result::Result<(String, Vec<Acl>), String>,
 }
@@ -69,20 +77,47 @@ impl Seen {
             let settings = answer(host, tls, "conf").await.map(|text| pairs(&text, '=')).unwrap_or_default();
             servers.push(Server { host: host.clone(), state, settings });
         }
+        let inside = Inside::look(config).await;
+        match inside {
+            // Nobody is there at all, or nobody we may talk to: there is nothing to tell of.
+            Err(error) if error.kind() != ErrorKind::Unavailable || servers.iter().all(is_silent) => {
+                Err(error)
+            }
+            inside => Ok(Self { servers, inside }),
+        }
+    }
+}
+
+fn is_silent(server: &Server) -> bool {
+    server.state.is_err()
+}
+
+impl Inside {
+    async fn look(config: &ZooKeeperConfig) -> Result<Self> {
         let keeper = Keeper::global()?;
         let config = config.clone();
         // The session's task stays where the session was opened.
         let session = keeper.clone().spawn(async move {
             let opened = open(&config, Arc::new(BootClock::new(keeper)), LONGEST).await?;
             let (voters, folder) = (voters(&opened).await, folder(&opened.calls, &config.root()?).await);
-            Ok::<_, tollgate_core::Error>((opened.ttl, voters, folder))
+            Ok(Self { longest: opened.ttl, voters, has_local_sessions: are_local(&config).await, folder })
         });
-        let (longest, voters, folder) = session.await.map_err(|panic| {
-            tollgate_core::Error::new(tollgate_core::ErrorKind::Unexpected, "the look did not come to an end")
-                .caused_by(panic)
-        })??;
-        Ok(Self { servers, voters, longest, folder })
+        session.await.map_err(|panic| {
+            Error::new(ErrorKind::Unexpected, "the look did not come to an end").caused_by(panic)
+        })?
     }
+}
+
+/// Whether a server has sessions that its leader knows nothing of; ours, which has no nodes, would be one.
+async fn are_local(config: &ZooKeeperConfig) -> bool {
+    for host in &config.hosts {
+        let said = answer(host, config.tls.as_ref(), "mntr").await.map(|text| pairs(&text, '\t'));
+        let count = said.ok().and_then(|said| said.get("zk_local_sessions")?.parse::<f64>().ok());
+        if count.is_some_and(|count| count > 0.0) {
+            return true;
+        }
+    }
+    false
 }
 
 /// The lines of an answer that name something and say what it is.
@@ -108,7 +143,7 @@ async fn folder(calls: &Calls, path: &str) -> std::result::Result<(String, Vec<A
                     .rsplit_once('/')
                     .map_or("/", |(above, _)| if above.is_empty() { "/" } else { above });
             }
-            Err(trouble) => return Err(tollgate_core::Error::from(trouble).message().to_owned()),
+            Err(trouble) => return Err(Error::from(trouble).message().to_owned()),
         }
     }
 }

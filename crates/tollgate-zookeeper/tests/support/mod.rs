@@ -38,6 +38,14 @@ pub(crate) async fn locks(hosts: &str) -> Result<Locks> {
     Locks::new(Arc::new(backend(hosts).await?))
 }
 
+/// The locks of an engine's, with what is before and after the servers in the URL.
+pub(crate) fn configured(engine: &Engine, start: &str, end: &str) -> ZooKeeperConfig {
+    let mut config =
+        ZooKeeperConfig::from_url(&format!("zookeeper://{start}{}{end}", hosts(engine))).unwrap();
+    config.tick = TICK;
+    config
+}
+
 pub(crate) fn claim(name: &str) -> Claim {
     Claim::new(LockName::new(name).unwrap(), Mode::Exclusive, Duration::from_secs(10))
 }
