@@ -156,7 +156,7 @@ async fn said_by(host: &Host) -> Result<String> {
     Ok(match text.lines().next() {
         Some(line) if line.contains("not currently serving") => "it has no leader".to_owned(),
         Some(line) if line.starts_with("Zookeeper version") => "it serves others".to_owned(),
-        Some(_) => "this is no ZooKeeper".to_owned(),
+        Some(_) => return Err(Error::new(ErrorKind::Unavailable, format!("{host}: this is no ZooKeeper"))),
         None => "it closes the connection; does it want TLS?".to_owned(),
     })
 }

@@ -50,7 +50,7 @@ impl ZooKeeperBackend {
         outage.is_over();
         if judge(claim.mode, &placed.ahead, true) != Verdict::In {
             *waited = true;
-            // Where the session is: from what a watch tells to the look that follows nobody has to be woken.
+            // Where the session is: nobody else has to be woken for a look.
             let until_in = Errand(self.keeper.spawn(placed.standing.clone().until_in(placed.ahead.clone())));
             tokio::select! {
                 biased;

@@ -1,36 +1,21 @@
-//! What happens to ZooKeeper and on the way to it: servers that die or are cut off, majorities that are lost, requests that
-//! come late.
+//! What happens to ZooKeeper and on the way to it: servers that die or are cut off, majorities that are lost.
 #![allow(clippy::unwrap_used)]
 
 mod support;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use support::{TTL, backend, backend_of, claim, config, hosts, leader, locks, secs, soon, until, zoo_cfg};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use support::{TTL, backend_of, claim, config, hosts, leader, locks, one, secs, soon, three, until, zoo_cfg};
 use tollgate_core::{
     Attempt, Backend, Claim, Clock, Deadline, ErrorKind, Extension, Grant, Locks, LossCause, Moment, Release,
 };
 use tollgate_testkit::clock::JumpingClock;
 use tollgate_testkit::crowd::Crowd;
 use tollgate_testkit::engines::{self, Data, Engine, Node};
-use tollgate_testkit::fault::Operation;
-use tollgate_testkit::proxy::{Close, Deed, Direction, Fate, LengthPrefixed, Proxy, Raw, Which};
+use tollgate_testkit::proxy::{Close, Direction, Fate, LengthPrefixed, Proxy, Raw};
 use tollgate_testkit::scale::scale;
 use tollgate_zookeeper::{ZooKeeperBackend, ZooKeeperConfig};
-
-fn one() -> Engine {
-    engines::private(&config(1)).unwrap()
-}
-
-fn three() -> Engine {
-    engines::private(&config(3)).unwrap()
-}
 
 async fn waits(locks: &Locks, name: &str) -> bool {
     locks.inspect(name).await.is_ok_and(|seen| seen.is_some_and(|seen| seen.waiters.len() == 1))
@@ -329,38 +314,6 @@ async fn a_waiter_whose_session_nobody_has_heard_of_for_long_keeps_its_place() {
 }
 
 #[tokio::test]
-async fn a_permit_that_moves_before_it_is_watched_wakes_the_next_all_the_same() {
-    let engine = one();
-    let proxy = Proxy::start(engine.address(), LengthPrefixed::zookeeper());
-    let locks = locks(&proxy.address().to_string()).await.unwrap();
-    let plain = zookeeper_client::Client::connect(&hosts(&engine)).await.unwrap();
-    let open = zookeeper_client::Acls::anyone_all();
-    plain.mkdir("/locks/a", &zookeeper_client::CreateMode::Persistent.with_acls(open)).await.unwrap();
-    let mut permits = Vec::new();
-    for tag in ["a", "b", "c"] {
-        let start = format!("/locks/a/{}-p2-lock-", tag.repeat(32));
-        let options = zookeeper_client::CreateMode::EphemeralSequential.with_acls(open);
-        let (_, number) = plain.create(&start, b"{}", &options).await.unwrap();
-        permits.push(format!("{start}{number}"));
-    }
-    // Two are in, and the third waits. The fourth is about to watch it.
-    let watched = permits[2].clone().into_bytes();
-    let names_it = move |frame: &[u8]| frame.windows(watched.len()).any(|part| part == watched);
-    let held = proxy.on(Which::matching(names_it), Deed::Hold);
-    let waiting = tokio::spawn(locks.lock("a").ttl(secs(30)).permit(2).acquire());
-    soon("it is about to watch the third", held.caught()).await;
-    plain.delete(&permits[0], None).await.unwrap();
-    plain.set_data(&permits[2], b"{}", None).await.unwrap();
-    held.let_go();
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    assert!(!waiting.is_finished(), "three were in");
-    plain.delete(&permits[1], None).await.unwrap();
-    // Long before it would look again by itself.
-    let woken = tokio::time::timeout(secs(5), waiting).await.expect("nobody told it");
-    assert_eq!(woken.unwrap().unwrap().release().await.unwrap(), Release::Released);
-}
-
-#[tokio::test]
 async fn a_node_that_somebody_deletes_is_a_loss_at_once() {
     let engine = one();
     let locks = locks(&hosts(&engine)).await.unwrap();
@@ -373,139 +326,6 @@ async fn a_node_that_somebody_deletes_is_a_loss_at_once() {
     assert_eq!(soon("the loss is signalled", guard.lost()).await, LossCause::Gone);
     let again = soon("it can be taken again", locks.lock("a").ttl(secs(60)).acquire()).await.unwrap();
     assert_eq!(again.release().await.unwrap(), Release::Released);
-}
-
-#[tokio::test]
-async fn a_folder_that_is_removed_while_a_claim_is_on_its_way_is_made_again() {
-    let engine = one();
-    let proxy = Proxy::start(engine.address(), LengthPrefixed::zookeeper());
-    let locks = locks(&proxy.address().to_string()).await.unwrap();
-    let plain = zookeeper_client::Client::connect(&hosts(&engine)).await.unwrap();
-    locks.lock("a/b").ttl(secs(30)).acquire().await.unwrap().release().await.unwrap();
-    for path in ["/locks/a/b", "/locks/a"] {
-        let is_claim = |frame: &[u8]| support::wire::asks_for(Operation::Acquire, frame);
-        let held = proxy.on(Which::matching(is_claim), Deed::Hold);
-        let acquiring = tokio::spawn(locks.lock("a/b").ttl(secs(30)).acquire());
-        soon("the claim is caught", held.caught()).await;
-        // As ZooKeeper itself does with folders that are empty.
-        if path == "/locks/a" {
-            plain.delete("/locks/a/b", None).await.unwrap();
-        }
-        plain.delete(path, None).await.unwrap();
-        held.let_go();
-        let guard = soon("it is in", acquiring).await.unwrap().unwrap();
-        assert_eq!(guard.release().await.unwrap(), Release::Released);
-    }
-}
-
-/// A way on which requests can be held up, and that delivers them also when whoever sent them has hung up, as a system does.
-struct SlowWay {
-    address: SocketAddr,
-    accepted: Arc<AtomicUsize>,
-    /// How many of the first connections are held up.
-    held: watch::Sender<usize>,
-    /// How many requests that were held up have been passed on since, or refused by a server that had hung up.
-    late: Arc<AtomicUsize>,
-}
-
-impl SlowWay {
-    /// To each of `servers` in turn.
-    async fn to(servers: Vec<SocketAddr>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (address, accepted) = (listener.local_addr().unwrap(), Arc::<AtomicUsize>::default());
-        let (held, late) = (watch::Sender::new(0), Arc::<AtomicUsize>::default());
-        let way = Self { address, accepted: accepted.clone(), held: held.clone(), late: late.clone() };
-        tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                let number = accepted.fetch_add(1, Ordering::SeqCst);
-                let (mut requests, mut replies) = client.into_split();
-                let server = TcpStream::connect(servers[number % servers.len()]).await.unwrap();
-                let (mut answers, mut sends) = server.into_split();
-                let (mut held, late) = (held.subscribe(), late.clone());
-                tokio::spawn(async move {
-                    let mut bytes = [0; 4096];
-                    while let Ok(many @ 1..) = requests.read(&mut bytes).await {
-                        let is_late = *held.borrow() > number;
-                        let _ = held.wait_for(|held| *held <= number).await;
-                        let _ = sends.write_all(&bytes[..many]).await;
-                        late.fetch_add(usize::from(is_late), Ordering::SeqCst);
-                    }
-                    // The end is not heard of before everything is read.
-                    tokio::time::sleep(secs(1)).await;
-                });
-                tokio::spawn(async move { tokio::io::copy(&mut answers, &mut replies).await });
-            }
-        });
-        way
-    }
-
-    /// Holds up what is sent over all connections that are there.
-    fn hold(&self) {
-        self.held.send_replace(self.accepted.load(Ordering::SeqCst));
-    }
-
-    fn let_go(&self) {
-        self.held.send_replace(0);
-    }
-}
-
-#[tokio::test]
-async fn a_claim_that_comes_later_than_its_withdrawal_takes_nothing() {
-    for engine in [one(), three()] {
-        // The second connection goes to another server, where there is one.
-        let servers = engine.nodes().iter().map(Node::address).collect();
-        let way = SlowWay::to(servers).await;
-        let theirs = locks(&hosts(&engine)).await.unwrap();
-        for round in 0..scale(1, 20) {
-            let (name, wanted) = (format!("late/{round}"), claim(&format!("late/{round}")));
-            // The folder is there.
-            theirs.lock(&name).acquire().await.unwrap().release().await.unwrap();
-            let mine = backend(&way.address.to_string()).await.unwrap();
-            // So is the session.
-            let first = claim("first");
-            assert!(matches!(mine.try_acquire(&first).await.unwrap(), Attempt::Granted(_)));
-            way.hold();
-            let given_up = tokio::time::timeout(Duration::from_millis(100), mine.acquire(&wanted)).await;
-            assert!(given_up.is_err(), "it was held back");
-            let late = way.late.load(Ordering::SeqCst);
-            // Over another connection, which is taken after a while.
-            soon("it is withdrawn", async { while mine.withdraw(&wanted).await.is_err() {} }).await;
-            assert_eq!(theirs.inspect(&name).await.unwrap(), None);
-            way.let_go();
-            until("the claim is on its way", async || way.late.load(Ordering::SeqCst) > late).await;
-            tokio::time::sleep(Duration::from_millis(500)).await;
-            assert_eq!(theirs.inspect(&name).await.unwrap(), None, "the late claim left a node behind");
-            mine.withdraw(&first).await.unwrap();
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_tasks_of_one_process_are_never_in_together() {
-    let engine = one();
-    let locks = locks(&hosts(&engine)).await.unwrap();
-    let inside = Arc::new(AtomicUsize::new(0));
-    let tasks: Vec<_> = (0..1000)
-        .map(|_| {
-            let (locks, inside) = (locks.clone(), inside.clone());
-            tokio::spawn(async move {
-                let guard = locks.lock("one").acquire().await.unwrap();
-                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two were in at once");
-                tokio::task::yield_now().await;
-                inside.fetch_sub(1, Ordering::SeqCst);
-                let token = guard.token();
-                guard.release().await.unwrap();
-                token
-            })
-        })
-        .collect();
-    let mut tokens = Vec::new();
-    for task in tasks {
-        tokens.push(task.await.unwrap());
-    }
-    tokens.sort_unstable();
-    tokens.dedup();
-    assert_eq!(tokens.len(), 1000);
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tollgate_core::{BootClock, Claim, Keeper, LockName, Locks, Mode, Result};
-use tollgate_testkit::engines::{Config, Engine, Node};
+use tollgate_testkit::engines::{self, Config, Engine, Node};
 use tollgate_zookeeper::{ZooKeeperBackend, ZooKeeperConfig};
 
 /// The tick of the engines here.
@@ -21,6 +21,16 @@ pub(crate) const TTL: Duration = Duration::from_millis(2000);
 /// A ZooKeeper of so many servers, with sessions as long as anybody wants.
 pub(crate) fn config(nodes: usize) -> Config {
     Config::zookeeper().nodes(nodes).argument("maxSessionTimeout=3600000")
+}
+
+/// One server.
+pub(crate) fn one() -> Engine {
+    engines::private(&config(1)).unwrap()
+}
+
+/// An ensemble of three.
+pub(crate) fn three() -> Engine {
+    engines::private(&config(3)).unwrap()
 }
 
 /// A backend on the ZooKeeper at `hosts`.
