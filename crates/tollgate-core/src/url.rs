@@ -48,6 +48,14 @@ impl Host {
     }
 }
 
+/// Reads one address or several, with commas between them; none of several is left out.
+pub fn hosts(text: &str, port: u16) -> Result<Vec<Host>> {
+    if text.contains(',') && text.split(',').any(str::is_empty) {
+        return Err(Error::invalid("an address is missing before or after a comma; write HOST,HOST"));
+    }
+    text.split(',').map(|host| Host::parse(host, port)).collect()
+}
+
 /// Undoes percent-encoding.
 pub fn decoded(text: &str) -> Result<String> {
     let wrong = || Error::invalid("a % in a URL is followed by two hexadecimal digits; write %25 for itself");

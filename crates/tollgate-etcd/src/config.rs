@@ -55,7 +55,7 @@ impl EtcdConfig {
                 "an etcd URL ends with its hosts; what keys start with is ?prefix=, and / in a password is %2F",
             ));
         }
-        let endpoints = hosts.split(',').map(|host| Host::parse(host, PORT)).collect::<Result<Vec<_>>>()?;
+        let endpoints = tollgate_core::url::hosts(hosts, PORT)?;
         Ok(Self { endpoints, login, tls, prefix: "/locks/".to_owned() })
     }
 }

@@ -70,7 +70,7 @@ impl RedisConfig {
             Some((login, hosts)) => (Login::parse(login)?, hosts),
             None => (Login::default(), authority),
         };
-        let hosts = |port| hosts.split(',').map(|host| Host::parse(host, port)).collect::<Result<Vec<_>>>();
+        let hosts = |port| tollgate_core::url::hosts(hosts, port);
         let (servers, database) = match kind {
             "" => match <[Host; 1]>::try_from(hosts(6379)?) {
                 Ok([host]) => (Servers::One(host), path),

@@ -148,6 +148,9 @@ impl ZooKeeperBackend {
     /// The grant of a claim that is in; none while nobody knows whether the session is still there, and with it the node.
     pub(crate) fn granted(&self, claim: &Claim, placed: &Placed) -> Option<Grant> {
         let deadline = placed.session.deadline(placed.ttl);
+        if placed.session.is_over() {
+            return None;
+        }
         if matches!(deadline, Deadline::At(end) if self.clock.now() >= end) {
             return None;
         }
@@ -184,26 +187,32 @@ async fn kept(open: &Open, folder: String, node: String) -> Result<Created, Trou
 }
 
 /// Deletes what an unanswered request of this owner may have left in `folder`.
+pub(crate) async fn sweep(calls: &Calls, folder: &str, owner: OwnerId) -> Result<(), Trouble> {
+    for node in left_by(calls, folder, owner).await? {
+        calls.delete(&format!("{folder}/{node}")).await?;
+    }
+    Ok(())
+}
+
+/// What an unanswered request of this owner, in this session, left in `folder`.
 ///
 /// Once it is answered nothing can come late: ZooKeeper serves the requests of a connection in order, and takes nothing more from
 /// a connection whose session goes on over another.
-pub(crate) async fn sweep(calls: &Calls, folder: &str, owner: OwnerId) -> Result<(), Trouble> {
+pub(crate) async fn left_by(calls: &Calls, folder: &str, owner: OwnerId) -> Result<Vec<String>, Trouble> {
     // A server that is behind would not show it yet.
     calls.sync(folder).await?;
     let children = match calls.children(folder).await {
-        Err(Trouble::NoNode) => return Ok(()),
+        Err(Trouble::NoNode) => return Ok(Vec::new()),
         children => children?,
     };
+    let mut left = Vec::new();
     for child in of_owner(owner, &children) {
-        let path = format!("{folder}/{child}");
-        match calls.data(&path).await {
-            Ok((_, stat)) if stat.ephemeral_owner == calls.session() => {
-                calls.delete(&path).await?;
-            }
+        match calls.data(&format!("{folder}/{child}")).await {
+            Ok((_, stat)) if stat.ephemeral_owner == calls.session() => left.push(child.clone()),
             // It ends with the session that it belongs to.
             Ok(_) | Err(Trouble::NoNode) => {}
             Err(trouble) => return Err(trouble),
         }
     }
-    Ok(())
+    Ok(left)
 }

@@ -64,7 +64,8 @@ impl Calls {
         self.link().await.map(drop)
     }
 
-    async fn link(&self) -> Answer<Arc<Link>> {
+    /// The connection that is there now.
+    pub(crate) async fn link(&self) -> Answer<Arc<Link>> {
         match self.client.link() {
             Err(Fault::Unsent) => self.next_link(0).await,
             link => Ok(link?),
@@ -237,6 +238,17 @@ impl Calls {
     /// Who may use a node.
     pub(crate) async fn acl(&self, path: &str) -> Answer<Vec<Acl>> {
         self.ask(Request::get_acl(path), answer::acl).await
+    }
+
+    /// Whether the leader, whatever our server says, has a node.
+    pub(crate) async fn leader_has(&self, path: &str) -> Answer<bool> {
+        let steps = self.ask(Request::multi([Step::Check { path }]), answer::steps).await?;
+        match steps.first() {
+            Some(Err(Code::NO_NODE)) => Ok(false),
+            Some(Err(code)) => Err(Fault::Refused(*code).into()),
+            Some(Ok(())) => Ok(true),
+            None => Err(Fault::Garbled.into()),
+        }
     }
 
     /// Has the server catch up with its leader.

@@ -112,7 +112,7 @@ impl ZooKeeperConfig {
             Some((login, hosts)) => (Some(Login::parse(login)?), hosts),
             None => (None, authority),
         };
-        let hosts = hosts.split(',').map(|host| Host::parse(host, PORT)).collect::<Result<Vec<_>>>()?;
+        let hosts = tollgate_core::url::hosts(hosts, PORT)?;
         let access = if login.is_some() { Access::Closed } else { Access::Open };
         Ok(Self {
             hosts,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::select_all;
 use tollgate_core::turn::{Place, Turn, Verdict, judge};
-use tollgate_core::{ErrorKind, OwnerId, Result};
+use tollgate_core::{ErrorKind, Mode, OwnerId, Result};
 
 use crate::calls::Calls;
 use crate::error::{Trouble, over};
@@ -15,6 +15,8 @@ use crate::wire::{Event, Watch};
 
 /// How often a waiter looks again though it was told of nothing.
 const AT_LEAST_EVERY: Duration = Duration::from_secs(15);
+/// After how long a waiter makes sure that it will be told at all.
+const TO_MAKE_SURE: Duration = Duration::from_secs(1);
 /// Before what failed is tried again.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -43,6 +45,14 @@ impl Standing {
             let moved = tokio::time::timeout(AT_LEAST_EVERY, self.until_moved(turn, &ahead, &mut eyes)).await;
             // A claim that is in its place keeps it while nobody answers.
             match moved {
+                Err(_) => {
+                    if let Verdict::After(Turn::Left(nearest)) = self.verdict(&ahead)
+                        && self.verdict(&without(&nearest, &ahead)) == Verdict::In
+                    {
+                        // Whatever became of that, the look tells.
+                        let _ = self.leave_a_haunted_server(&nearest).await;
+                    }
+                }
                 Ok(Ok(Some(gone))) => {
                     ahead.retain(|place| place.key != gone);
                     if self.verdict(&ahead) == Verdict::In {
@@ -53,7 +63,7 @@ impl Standing {
                 Ok(Err(Trouble::Failed(error))) if !passes(error.kind()) => return Err(error),
                 Ok(Err(Trouble::Failed(_))) => tokio::time::sleep(PAUSE).await,
                 // Whoever is not there any more has moved.
-                Ok(Ok(None) | Err(Trouble::NoNode | Trouble::Exists | Trouble::Changed)) | Err(_) => {}
+                Ok(Ok(None) | Err(Trouble::NoNode | Trouble::Exists | Trouble::Changed)) => {}
             }
             match self.look().await {
                 Ok(seen) => ahead = seen,
@@ -116,29 +126,55 @@ impl Standing {
         Ok(None)
     }
 
-    /// Waits until the nearest in the way is gone, or the one before it: a look then finds that the nearest is the last. When that
-    /// one goes, nobody has to look any more.
+    /// Waits until the nearest in the way is gone. Who wants to be in alone waits for the one before it, too: a look then finds that
+    /// the nearest is the last, and when that one goes nobody has to look any more. Those who share would all look at once.
     async fn until_left(
         &self,
         nearest: &str,
         ahead: &[Place<String>],
         eyes: &mut Eyes,
     ) -> Result<String, Trouble> {
-        let others: Vec<_> = ahead.iter().filter(|place| place.key != nearest).cloned().collect();
-        let before_it = match self.verdict(&others) {
-            Verdict::After(Turn::Left(node)) => Some(node),
+        let before_it = match self.verdict(&without(nearest, ahead)) {
+            Verdict::After(Turn::Left(node)) if self.node.mode == Mode::Exclusive => Some(node),
             _ => None,
         };
         let wanted: Vec<&str> = [nearest].into_iter().chain(before_it.as_deref()).collect();
+        let mut is_sure = false;
         loop {
             self.open(eyes, &wanted).await?;
-            match eyes.told().await {
+            let told = match tokio::time::timeout(TO_MAKE_SURE, eyes.told()).await {
+                Err(_) if is_sure => eyes.told().await,
+                Err(_) => {
+                    // ZooKeeper tells nobody of a node that they may not read, and says so only to those who read it.
+                    self.calls.data(&self.path_of(nearest)).await?;
+                    is_sure = true;
+                    continue;
+                }
+                Ok(told) => told,
+            };
+            match told {
                 Some(node) if node == self.node.name => return Err(Trouble::Failed(over())),
                 Some(node) => return Ok(node),
                 // All who wait have lost their connection, perhaps: none of them reads the whole queue.
                 None => {}
             }
         }
+    }
+
+    /// Leaves a server that shows `node` to us though its leader has no such node: some servers of ZooKeeper's are left with nodes that
+    /// were deleted while they were away (ZOOKEEPER-4785, ZOOKEEPER-5010), and keep them until their session ends.
+    async fn leave_a_haunted_server(&self, node: &str) -> Result<(), Trouble> {
+        let link = self.calls.link().await?;
+        if self.calls.leader_has(&self.path_of(node)).await? {
+            return Ok(());
+        }
+        self.calls.sync(&self.folder).await?;
+        match self.calls.data(&self.path_of(node)).await {
+            Ok(_) => link.leave(),
+            Err(Trouble::NoNode) => {}
+            Err(trouble) => return Err(trouble),
+        }
+        Ok(())
     }
 
     /// Sees to it that it is told of its own node and of those that are `wanted`, and of no others.
@@ -160,6 +196,11 @@ impl Standing {
     fn path_of(&self, node: &str) -> String {
         format!("{}/{node}", self.folder)
     }
+}
+
+/// Those who are left when `node` is gone.
+fn without(node: &str, ahead: &[Place<String>]) -> Vec<Place<String>> {
+    ahead.iter().filter(|place| place.key != node).cloned().collect()
 }
 
 /// The nodes that a claim is told of, its own first.

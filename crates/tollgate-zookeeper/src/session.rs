@@ -202,11 +202,10 @@ impl Session {
 
     /// Waits for the next proof of life if the last is older than it should be. Fails if it is over.
     pub(crate) async fn refresh(&self, ttl: Duration) -> Result<()> {
-        let known = self.life.proof.borrow().heard;
-        // Between two rounds a proof is up to two intervals old, and a round takes a while.
-        if self.life.means.clock.now() < known + self.life.interval(ttl) * 5 / 2 {
+        if self.is_fresh(ttl) {
             return Ok(());
         }
+        let known = self.life.proof.borrow().heard;
         let mut proof = self.life.proof.subscribe();
         self.life.hurry.notify_one();
         tokio::select! {
@@ -214,6 +213,20 @@ impl Session {
             later = proof.wait_for(|proof| proof.heard > known) => later.map(drop).map_err(|_| over()),
             () = self.ended() => Err(over()),
         }
+    }
+
+    /// Waits until the last proof of life is as new as it should be.
+    pub(crate) async fn refresh_fully(&self, ttl: Duration) -> Result<()> {
+        while !self.is_fresh(ttl) {
+            self.refresh(ttl).await?;
+        }
+        Ok(())
+    }
+
+    /// Between two rounds a proof is up to two intervals old, and a round takes a while.
+    fn is_fresh(&self, ttl: Duration) -> bool {
+        let known = self.life.proof.borrow().heard;
+        self.life.means.clock.now() < known + self.life.interval(ttl) * 5 / 2
     }
 
     /// Ends it, and everything that hangs on it.

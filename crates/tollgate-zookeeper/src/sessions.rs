@@ -114,6 +114,11 @@ impl Sessions {
         }
     }
 
+    /// Whether it was asked for a node, and was not refused.
+    pub(crate) fn has_asked(&self, owner: OwnerId) -> bool {
+        self.known().claims.get(&owner).is_some_and(|entry| entry.trace != Trace::None)
+    }
+
     /// A node for the claim is about to be asked for.
     pub(crate) fn asking(&self, owner: OwnerId) {
         self.note(owner, Trace::Unknown);

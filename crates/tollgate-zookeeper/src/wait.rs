@@ -7,24 +7,25 @@ use tollgate_core::turn::{Verdict, judge};
 use tollgate_core::wait::Outage;
 use tollgate_core::{Claim, Error, ErrorKind, Grant, Mode, Result};
 
-use crate::acquire::{Placed, Value};
+use crate::acquire::{Placed, Value, left_by};
 use crate::backend::ZooKeeperBackend;
 use crate::error::{Trouble, over};
+use crate::sessions::Leftover;
 
 /// Before a lost place is taken again.
 const PAUSE: Duration = Duration::from_millis(50);
 
 impl ZooKeeperBackend {
     /// Waits until the lock is ours. Whose place went with its session, or was deleted, queues up again. Whoever finds nobody to
-    /// ask meanwhile, or whose session nobody has heard of for long, keeps its place until that is over. What nobody knows is not
-    /// asked again.
+    /// ask meanwhile, or whose session nobody has heard of for long, keeps its place until that is over. Whoever does not know
+    /// whether it has one finds out before it asks for another.
     pub(crate) async fn wait(&self, claim: &Claim) -> Result<Grant> {
         let (mut waited, mut outage) = (false, Outage::default());
         loop {
             let error = match self.wait_in_turn(claim, &mut waited, &mut outage).await {
                 Ok(Some(grant)) => return Ok(grant),
                 Ok(None) => continue,
-                Err(error) if waited && !claim.standalone => error,
+                Err(error) if (waited || self.sessions.has_asked(claim.owner)) && !claim.standalone => error,
                 Err(error) => return Err(error),
             };
             match error.kind() {
@@ -33,10 +34,35 @@ impl ZooKeeperBackend {
                     self.sessions.forget(claim.owner);
                     tokio::time::sleep(PAUSE).await;
                 }
-                ErrorKind::Unavailable => tokio::time::sleep(outage.pause(error)?).await,
+                ErrorKind::Unavailable | ErrorKind::Indeterminate => {
+                    tokio::time::sleep(outage.pause(error)?).await;
+                    while let Err(error) = self.find_place(claim).await {
+                        tokio::time::sleep(outage.pause(error)?).await;
+                    }
+                }
                 _ => return Err(error),
             }
         }
+    }
+
+    /// Finds out what became of a node that was asked for and not answered.
+    async fn find_place(&self, claim: &Claim) -> Result<()> {
+        let Leftover::Unknown(session) = self.sessions.leftover(claim.owner) else { return Ok(()) };
+        let folder = self.layout.folder(&claim.name);
+        let found = match session.opened().await {
+            Ok(open) => left_by(&open.calls, &folder, claim.owner).await,
+            Err(_) => Err(Trouble::Ended),
+        };
+        match found {
+            Ok(found) => match found.first() {
+                Some(node) => self.sessions.placed(claim.owner, node),
+                None => self.sessions.refused(claim.owner),
+            },
+            // With the session went what it had.
+            Err(Trouble::Ended) => self.sessions.forget(claim.owner),
+            Err(trouble) => return Err(trouble.into()),
+        }
+        Ok(())
     }
 
     /// The grant when it is in; none if its session had to be proven alive first, so that it has to look again.
@@ -61,9 +87,9 @@ impl ZooKeeperBackend {
         if *waited && matches!(claim.mode, Mode::Permit { .. }) {
             self.tell_those_behind(claim, &placed).await?;
         }
-        if *waited && claim.standalone {
-            // Its time counts from the last proof of life, and nobody renews it.
-            placed.session.refresh(placed.ttl).await?;
+        if *waited {
+            // Its time counts from the last proof of life: whoever was stopped for long has little left of it.
+            placed.session.refresh_fully(placed.ttl).await?;
         }
         let Some(grant) = self.granted(claim, &placed) else {
             placed.session.refresh(placed.ttl).await?;

@@ -5,7 +5,7 @@ mod support;
 
 use std::time::Duration;
 
-use support::{backend_of, claim, config, configured, hosts, locks, secs, until, zoo_cfg};
+use support::{backend_of, claim, config, configured, hosts, locks, said, secs, until, zoo_cfg};
 use tollgate_core::{Attempt, Backend, Finding, Release, Severity};
 use tollgate_testkit::engines::{self, Data};
 use tollgate_zookeeper::ZooKeeperConfig;
@@ -76,8 +76,10 @@ async fn an_ensemble_without_a_majority_is_described() {
     for node in &engine.nodes()[..2] {
         node.kill();
     }
+    let last = engine.nodes()[2].address();
+    until("the last one notices", async || said(last, "srvr").contains("not currently serving")).await;
     let checkup = tollgate_zookeeper::examine(configured(&engine, "", "/")).await.unwrap();
-    for part in ["does not answer", "it has no leader", "gives us a session"] {
+    for part in ["does not answer", "serves nobody: it has no leader", "gives us a session"] {
         assert_eq!(found(&checkup.findings, part).severity, Severity::Problem);
     }
     engine.nodes()[2].kill();

@@ -1,4 +1,4 @@
-//! Claims that are on their way for long, and what happens meanwhile.
+//! Claims that are on their way for long or are not answered, and what happens meanwhile.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tollgate_core::{Attempt, Backend, Release};
 use tollgate_testkit::engines::Node;
 use tollgate_testkit::fault::Operation;
-use tollgate_testkit::proxy::{Deed, LengthPrefixed, Proxy, Which};
+use tollgate_testkit::proxy::{Close, Deed, LengthPrefixed, Proxy, Which};
 use tollgate_testkit::scale::scale;
 
 /// A way on which requests can be held up, and that delivers them also when whoever sent them has hung up, as a system does.
@@ -120,5 +120,35 @@ async fn a_folder_that_is_removed_while_a_claim_is_on_its_way_is_made_again() {
         held.let_go();
         let guard = soon("it is in", acquiring).await.unwrap().unwrap();
         assert_eq!(guard.release().await.unwrap(), Release::Released);
+    }
+}
+
+#[tokio::test]
+async fn a_claim_that_is_not_answered_is_found_again() {
+    let engine = one();
+    let proxy = Proxy::start(engine.address(), LengthPrefixed::zookeeper());
+    let theirs = locks(&hosts(&engine)).await.unwrap();
+    // Whether it arrived or not, and also if only the look at what is before it was lost.
+    let is_claim = |frame: &[u8]| support::wire::asks_for(Operation::Acquire, frame);
+    let is_floor = |frame: &[u8]| frame.windows(6).any(|part| part == b"%floor");
+    for (round, (which, deed)) in [
+        (Which::matching(is_claim), Deed::CutInsteadOfReply(Close::Abruptly)),
+        (Which::matching(is_claim), Deed::LoseAndCut(Close::Abruptly)),
+        (Which::matching(is_floor), Deed::LoseAndCut(Close::Abruptly)),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mine = locks(&proxy.address().to_string()).await.unwrap();
+        let name = format!("found/{round}");
+        theirs.lock(&name).acquire().await.unwrap().release().await.unwrap();
+        let lost = proxy.on(which, deed);
+        let guard = soon("it is in", mine.lock(&name).ttl(secs(30)).acquire()).await.unwrap();
+        lost.over().await;
+        let state = theirs.inspect(&name).await.unwrap().unwrap();
+        assert_eq!((state.holders.len(), state.waiters.len()), (1, 0), "{state:?}");
+        assert_eq!(state.holders[0].token, Some(guard.token()));
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+        assert_eq!(theirs.inspect(&name).await.unwrap(), None);
     }
 }

@@ -12,8 +12,8 @@ pub(super) fn look(inside: &Inside, config: &ZooKeeperConfig, findings: &mut Vec
         Err(message) => {
             return findings.push(Finding::problem(
                 format!("who may use the folder of the locks cannot be asked: {message}"),
-                "whoever may not read it can take no lock",
-                "log in as who created it: zookeeper://USER:PASSWORD@HOST",
+                "who may not read it can take no lock",
+                "if it is somebody else's, log in as who created it: zookeeper://USER:PASSWORD@HOST; or ask again",
             ));
         }
     };

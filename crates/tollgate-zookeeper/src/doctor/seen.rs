@@ -17,6 +17,9 @@ use crate::wire::Acl;
 /// The longest session that can be asked for.
 const LONGEST: Duration = Duration::from_millis(i32::MAX as u64);
 
+/// How long the end of our session is waited for.
+const TO_CLOSE: Duration = Duration::from_secs(1);
+
 /// A ZooKeeper, as far as it tells.
 pub(super) struct Seen {
     /// Every server that the URL names.
@@ -68,12 +71,8 @@ impl Seen {
         let mut servers = Vec::new();
         for host in &config.hosts {
             let tls = config.tls.as_ref();
-            let state = answer(host, tls, "srvr").await.map(|text| pairs(&text, ':'));
-            let state = match state {
-                Ok(state) if state.is_empty() => Err("it does not say what it does".to_owned()),
-                Ok(state) => Ok(state),
-                Err(error) => Err(error.to_string()),
-            };
+            let state = answer(host, tls, "srvr").await.map_err(|error| error.to_string());
+            let state = state.and_then(|text| state_of(&text));
             let settings = answer(host, tls, "conf").await.map(|text| pairs(&text, '=')).unwrap_or_default();
             servers.push(Server { host: host.clone(), state, settings });
         }
@@ -88,6 +87,19 @@ impl Seen {
     }
 }
 
+/// What a server says when it is asked for its state.
+fn state_of(text: &str) -> std::result::Result<HashMap<String, String>, String> {
+    let state = pairs(text, ':');
+    if state.contains_key("Zookeeper version") || text.contains("not currently serving") {
+        return Ok(state);
+    }
+    Err(match text.lines().next().filter(|line| !line.is_empty()) {
+        None => "it closes the connection; does it want TLS?".to_owned(),
+        Some(line) if line.contains("whitelist") => line.to_owned(),
+        Some(_) => "it is no ZooKeeper".to_owned(),
+    })
+}
+
 fn is_silent(server: &Server) -> bool {
     server.state.is_err()
 }
@@ -100,7 +112,12 @@ impl Inside {
         let session = keeper.clone().spawn(async move {
             let opened = open(&config, Arc::new(BootClock::new(keeper)), LONGEST).await?;
             let (voters, folder) = (voters(&opened).await, folder(&opened.calls, &config.root()?).await);
-            Ok(Self { longest: opened.ttl, voters, has_local_sessions: are_local(&config).await, folder })
+            let has_local_sessions = are_local(&config).await;
+            // It would last as long as ZooKeeper lets it.
+            opened.calls.close();
+            let mut status = opened.calls.status();
+            let _ = tokio::time::timeout(TO_CLOSE, status.wait_for(|status| status.has_ended)).await;
+            Ok(Self { longest: opened.ttl, voters, has_local_sessions, folder })
         });
         session.await.map_err(|panic| {
             Error::new(ErrorKind::Unexpected, "the look did not come to an end").caused_by(panic)
@@ -164,5 +181,10 @@ mod tests {
         assert_eq!((server.mode(), server.version()), (Some("follower"), Some("3.8.0")));
         assert_eq!(server.setting("tickTime"), Some(Duration::from_secs(2)));
         assert_eq!(server.setting("maxSessionTimeout"), None);
+        let waits = "This ZooKeeper instance is not currently serving requests\n";
+        assert_eq!(state_of(waits), Ok(HashMap::new()));
+        assert!(state_of("HTTP/1.1 400 Bad Request\nServer: x\n").unwrap_err().contains("no ZooKeeper"));
+        let unsaid = state_of("srvr is not executed because it is not in the whitelist.\n").unwrap_err();
+        assert!(unsaid.contains("whitelist"), "{unsaid}");
     }
 }

@@ -28,6 +28,11 @@ const FLAWS: &[Flaw] = &[
         fixed: &[(3, 7, 2), (3, 8, 3), (3, 9, 1)],
     },
     Flaw {
+        what: "can lose changes on a server that comes back to its ensemble (ZOOKEEPER-4785)",
+        why: "that server may show locks as held that nobody holds; waiters leave it after 15 seconds",
+        fixed: &[(3, 8, 4), (3, 9, 2)],
+    },
+    Flaw {
         what: "tells of changes to nodes that one may not read (CVE-2024-23944)",
         why: "names of locks can be watched by everybody",
         fixed: &[(3, 8, 4), (3, 9, 2)],

@@ -151,12 +151,19 @@ impl Link {
         let _close = CloseOnDrop(self);
         let (from, to) = tokio::io::split(carrier);
         tokio::select! {
-            // What is there is read before anybody speaks of silence: we may have been stopped.
             biased;
             () = self.read(from) => {}
             () = self.write(to) => {}
             () = self.until_silent(silence) => {}
         }
+    }
+
+    /// Has it end; the session goes on over another.
+    pub(crate) fn leave(&self) {
+        let mut line = self.line();
+        line.is_closed = true;
+        line.direct = None;
+        self.stir.notify_one();
     }
 
     /// Nothing more can be asked over it, and what was asked has failed.
@@ -256,17 +263,17 @@ impl Link {
     }
 
     async fn until_silent(&self, silence: Duration) {
+        let mut seems_so = false;
         loop {
             tokio::time::sleep(silence / 8).await;
             let line = self.line();
-            if line.is_closed
-                || line
-                    .pending
-                    .front()
-                    .is_some_and(|oldest| oldest.asked.max(line.heard).elapsed() >= silence)
-            {
+            let is_silent =
+                line.pending.front().is_some_and(|oldest| oldest.asked.max(line.heard).elapsed() >= silence);
+            // If we were stopped, what came meanwhile has not been read yet.
+            if line.is_closed || (is_silent && seems_so) {
                 return;
             }
+            seems_so = is_silent;
         }
     }
 
