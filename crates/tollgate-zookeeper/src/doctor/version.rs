@@ -29,7 +29,7 @@ const FLAWS: &[Flaw] = &[
     },
     Flaw {
         what: "can lose changes on a server that comes back to its ensemble (ZOOKEEPER-4785)",
-        why: "that server may show locks as held that nobody holds; waiters leave it after 15 seconds",
+        why: "that server may show locks as held that nobody holds, which waiters leave it for, or as free that somebody holds",
         fixed: &[(3, 8, 4), (3, 9, 2)],
     },
     Flaw {
