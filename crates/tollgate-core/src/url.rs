@@ -73,3 +73,17 @@ pub fn decoded(text: &str) -> Result<String> {
     }
     String::from_utf8(bytes).map_err(|_| wrong())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn none_of_several_addresses_is_left_out() {
+        assert_eq!(hosts("a,b:2", 1).unwrap().len(), 2);
+        assert_eq!(hosts("", 1).unwrap()[0].name, "127.0.0.1");
+        for missing in ["a,", ",a", "a,,b", ","] {
+            hosts(missing, 1).unwrap_err();
+        }
+    }
+}
