@@ -4,12 +4,11 @@
 mod support;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use support::{backend, claim, ctl, etcdctl, leader, locks, secs, soon, until, url};
 use tollgate_core::{Attempt, Backend, ErrorKind, GuardState, LossCause, Release};
-use tollgate_testkit::crowd::Crowd;
+use tollgate_testkit::crowd::{Crowd, pass_one_by_one};
 use tollgate_testkit::engines::{self, Config, Data, Engine};
 use tollgate_testkit::fault::Operation;
 use tollgate_testkit::proxy::{Close, Deed, Direction, Fate, Proxy, Which};
@@ -344,28 +343,7 @@ async fn a_stream_that_falls_silent_is_replaced_and_the_wait_goes_on() {
 async fn a_thousand_tasks_of_one_process_are_never_in_together() {
     let engine = engines::private(&Config::etcd()).unwrap();
     let locks = locks(&url(&engine)).await.unwrap();
-    let inside = Arc::new(AtomicUsize::new(0));
-    let tasks: Vec<_> = (0..1000)
-        .map(|_| {
-            let (locks, inside) = (locks.clone(), inside.clone());
-            tokio::spawn(async move {
-                let guard = locks.lock("one").acquire().await.unwrap();
-                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two were in at once");
-                tokio::task::yield_now().await;
-                inside.fetch_sub(1, Ordering::SeqCst);
-                let token = guard.token();
-                guard.release().await.unwrap();
-                token
-            })
-        })
-        .collect();
-    let mut tokens = Vec::new();
-    for task in tasks {
-        tokens.push(task.await.unwrap());
-    }
-    tokens.sort_unstable();
-    tokens.dedup();
-    assert_eq!(tokens.len(), 1000);
+    pass_one_by_one(&locks, "one", 1000).await;
 }
 
 #[tokio::test]

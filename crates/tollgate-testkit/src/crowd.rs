@@ -73,3 +73,29 @@ impl Crowd {
         many
     }
 }
+
+/// So many tasks of one client pass through a lock once, each by itself and with a token of its own.
+pub async fn pass_one_by_one(locks: &Locks, name: &str, tasks: usize) {
+    let inside = Arc::<AtomicUsize>::default();
+    let passing: Vec<_> = (0..tasks)
+        .map(|_| {
+            let (request, inside) = (locks.lock(name), inside.clone());
+            tokio::spawn(async move {
+                let guard = request.acquire().await.expect("its turn comes");
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two were in at once");
+                tokio::task::yield_now().await;
+                inside.fetch_sub(1, Ordering::SeqCst);
+                let token = guard.token();
+                guard.release().await.expect("it is given back");
+                token
+            })
+        })
+        .collect();
+    let mut tokens = Vec::new();
+    for task in passing {
+        tokens.push(task.await.expect("nobody met anybody inside"));
+    }
+    tokens.sort_unstable();
+    tokens.dedup();
+    assert_eq!(tokens.len(), tasks, "a token was given twice");
+}

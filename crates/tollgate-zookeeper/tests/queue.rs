@@ -13,6 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tollgate_core::{Attempt, Backend, Claim, Clock, Deadline, ErrorKind, Release};
 use tollgate_testkit::clock::JumpingClock;
+use tollgate_testkit::crowd::pass_one_by_one;
 use tollgate_testkit::proxy::{Deed, LengthPrefixed, Proxy, Which};
 use tollgate_zookeeper::{Access, ZooKeeperBackend};
 
@@ -100,28 +101,7 @@ async fn a_permit_that_moves_before_it_is_watched_wakes_the_next_all_the_same() 
 async fn a_thousand_tasks_of_one_process_are_never_in_together() {
     let engine = one();
     let locks = locks(&hosts(&engine)).await.unwrap();
-    let inside = Arc::new(AtomicUsize::new(0));
-    let tasks: Vec<_> = (0..1000)
-        .map(|_| {
-            let (locks, inside) = (locks.clone(), inside.clone());
-            tokio::spawn(async move {
-                let guard = locks.lock("one").acquire().await.unwrap();
-                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two were in at once");
-                tokio::task::yield_now().await;
-                inside.fetch_sub(1, Ordering::SeqCst);
-                let token = guard.token();
-                guard.release().await.unwrap();
-                token
-            })
-        })
-        .collect();
-    let mut tokens = Vec::new();
-    for task in tasks {
-        tokens.push(task.await.unwrap());
-    }
-    tokens.sort_unstable();
-    tokens.dedup();
-    assert_eq!(tokens.len(), 1000);
+    pass_one_by_one(&locks, "one", 1000).await;
 }
 
 #[tokio::test]
