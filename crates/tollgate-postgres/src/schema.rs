@@ -29,6 +29,7 @@ impl Tables {
     pub(crate) fn named(&self, sql: &str) -> String {
         let Self { schema, prefix } = self;
         named(sql, "tollgate.", |name| format!("\"{schema}\".\"{prefix}{name}\""))
+            .replace("schema tollgate to", &format!("schema \"{schema}\" to"))
             .replace("exists tollgate;", &format!("exists \"{schema}\";"))
             .replace("exists claims_owner", &format!("exists \"{prefix}claims_owner\""))
     }

@@ -419,3 +419,8 @@ begin
 end $$;
 
 insert into tollgate.version select 1 where not exists (select from tollgate.version);
+
+-- Whoever is to take locks without having made these needs:
+--   grant usage on schema tollgate to SOMEBODY;
+--   grant select, insert, update, delete on all tables in schema tollgate to SOMEBODY;
+--   grant usage, select, update on all sequences in schema tollgate to SOMEBODY;

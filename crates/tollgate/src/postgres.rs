@@ -1,4 +1,4 @@
-//! PostgreSQL beyond locks: its tables.
+//! Which PostgreSQL a URL names.
 
 use tollgate_core::{Error, Result};
 use tollgate_postgres::PostgresConfig;
@@ -7,22 +7,6 @@ use crate::url::Url;
 
 /// The schemes that name a PostgreSQL.
 pub(crate) const SCHEMES: &[&str] = &["postgres", "postgresql"];
-
-/// Everything that locks need in the database that `url` names, as SQL, for those who create it themselves. Asks nobody.
-///
-/// ```
-/// let ddl = tollgate::postgres::schema("postgres://127.0.0.1/shop?schema=locks")?;
-/// assert!(ddl.contains("create schema if not exists \"locks\""));
-/// # tollgate::Result::Ok(())
-/// ```
-pub fn schema(url: &str) -> Result<String> {
-    let url = Url::parse(url)?;
-    if !SCHEMES.contains(&url.scheme) {
-        return Err(Error::invalid("only databases have a schema; write postgres://HOST/DATABASE"));
-    }
-    crate::connect::check_layers(&url)?;
-    tollgate_postgres::ddl(&config(&url)?)
-}
 
 /// Which PostgreSQL a URL names.
 pub(crate) fn config(url: &Url<'_>) -> Result<PostgresConfig> {
