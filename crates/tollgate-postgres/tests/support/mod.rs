@@ -1,0 +1,60 @@
+//! A PostgreSQL, and plain clients of it.
+#![allow(dead_code, clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use tokio_postgres::{Client, NoTls};
+use tollgate_testkit::engines::{self, Config, Engine};
+
+/// The PostgreSQL that all tests of a program share.
+pub fn shared() -> &'static Engine {
+    engines::shared(&Config::postgres())
+}
+
+/// A plain client, as users have it.
+pub async fn client(engine: &Engine) -> Client {
+    client_of(engine, "postgres").await
+}
+
+/// A plain client that logs in as `user`.
+pub async fn client_of(engine: &Engine, user: &str) -> Client {
+    let address = engine.address();
+    let config =
+        format!("host={} port={} user={user} dbname=postgres", address.ip(), address.port());
+    let (client, connection) = tokio_postgres::connect(&config, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+/// One value that a statement returns, as text.
+pub async fn value(client: &Client, sql: &str) -> String {
+    let row = client.query_one(&format!("select ({sql})::text"), &[]).await.unwrap();
+    row.get::<_, Option<String>>(0).unwrap_or_default()
+}
+
+/// The SQLSTATE of a statement that fails.
+#[track_caller]
+pub fn state<T: std::fmt::Debug>(answer: Result<T, tokio_postgres::Error>) -> String {
+    answer.unwrap_err().code().unwrap().code().to_owned()
+}
+
+pub fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// Waits until `sql` returns `expected`.
+pub async fn until(client: &Client, sql: &str, expected: &str) {
+    for _ in 0..4000 {
+        if value(client, sql).await == expected {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("{sql} never returned {expected}");
+}
+
+/// Waits until the backend `pid` waits for a lock.
+pub async fn until_blocked(client: &Client, pid: &str) {
+    let sql = format!("select count(*) from pg_stat_activity where pid = {pid} and wait_event_type = 'Lock'");
+    until(client, &sql, "1").await;
+}
