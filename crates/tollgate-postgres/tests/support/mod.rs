@@ -58,3 +58,17 @@ pub async fn until_blocked(client: &Client, pid: &str) {
     let sql = format!("select count(*) from pg_stat_activity where pid = {pid} and wait_event_type = 'Lock'");
     until(client, &sql, "1").await;
 }
+
+/// Locks by leases, of a client of its own.
+pub async fn locks(engine: &Engine) -> tollgate_core::Locks {
+    let keeper = tollgate_core::Keeper::global().unwrap();
+    let clock = std::sync::Arc::new(tollgate_core::BootClock::new(keeper));
+    let config = tollgate_postgres::PostgresConfig::from_url(&url(engine)).unwrap();
+    let backend = tollgate_postgres::PostgresBackend::connect(config, clock).await.unwrap();
+    tollgate_core::Locks::new(std::sync::Arc::new(backend)).unwrap()
+}
+
+/// What users write.
+pub fn url(engine: &Engine) -> String {
+    format!("postgres://postgres@{}/postgres", engine.address())
+}
