@@ -9,7 +9,9 @@ use tollgate_bench::{Contender, Entry, Failure, Ours, PlainFile};
 use tollgate_testkit::engines::{self, Config, Engine};
 
 use crate::booth::Booth;
-use crate::peers::{Advisory, EtcdLock, GetLock, RowLock, Rslock, ZooKeeperLock};
+use crate::peers::{
+    Advisory, EtcdLock, GetLock, MariaRowLock, PlainAdvisory, RowLock, Rslock, ZooKeeperLock,
+};
 
 /// Something to take locks on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -67,8 +69,12 @@ impl EngineName {
             Self::Etcd3 => vec![patient_etcd().nodes(3)],
             Self::Zookeeper => vec![patient_zookeeper()],
             Self::Zookeeper3 => vec![patient_zookeeper().nodes(3)],
-            // A crowd of a hundred has a connection each, twice: those of the round before are still closing.
-            Self::Postgres => vec![Config::postgres().argument("-c").argument("max_connections=300")],
+            // A crowd of a thousand has a connection each, twice: those of the round before are still closing.
+            Self::Postgres => {
+                let crowded = Config::postgres().argument("-c").argument("max_connections=2400");
+                // Or those who wait for a lock would not notice that their client is gone.
+                vec![crowded.argument("-c").argument("client_connection_check_interval=1s")]
+            }
             Self::Mariadb => vec![Config::mariadb().argument("--max-connections=300")],
             Self::File => Vec::new(),
         };
@@ -91,6 +97,23 @@ impl EngineName {
         }
     }
 
+    /// Tollgate on it, in each way that is to be compared.
+    fn ours(self, url: &str) -> Contenders {
+        let session = match self {
+            Self::Postgres => "advisory",
+            Self::Mariadb => "session",
+            _ => return vec![Arc::new(Ours::new(url))],
+        };
+        let connections = |number: usize| Ours::new(&format!("{url}?connections={number}"));
+        let session_url = format!("{url}?style={session}");
+        vec![
+            // One for each client, as the others have.
+            Arc::new(connections(1)),
+            Arc::new(connections(4).shared().named("tollgate, 4 connections for all")),
+            Arc::new(Ours::new(&session_url).one_lock_each().named(&format!("tollgate, {session} style"))),
+        ]
+    }
+
     /// What its users use today, on the nodes at `addresses`.
     fn peers(self, addresses: &[SocketAddr], site: &Site) -> Result<Contenders, Failure> {
         Ok(match self {
@@ -100,9 +123,16 @@ impl EngineName {
             Self::Etcd | Self::Etcd3 => vec![Arc::new(EtcdLock::new(addresses))],
             Self::Zookeeper | Self::Zookeeper3 => vec![Arc::new(ZooKeeperLock::new(addresses))],
             Self::Postgres => {
-                vec![Arc::new(Advisory::new(addresses[0])), Arc::new(RowLock::new(addresses[0]))]
+                let address = addresses[0];
+                vec![
+                    Arc::new(RowLock::new(address)),
+                    Arc::new(Advisory::new(address)),
+                    Arc::new(PlainAdvisory::new(address)),
+                ]
             }
-            Self::Mariadb => vec![Arc::new(GetLock::new(addresses[0]))],
+            Self::Mariadb => {
+                vec![Arc::new(MariaRowLock::new(addresses[0])), Arc::new(GetLock::new(addresses[0]))]
+            }
             Self::File => vec![Arc::new(PlainFile::new(&site.folder.path().join("plain"))?)],
         })
     }
@@ -143,7 +173,7 @@ impl Site {
         match tollgate::blocking::connect(&url) {
             Ok(locks) => {
                 locks.close();
-                contenders.push(Arc::new(Ours::new(&url)));
+                contenders.extend(self.name.ours(&url));
             }
             Err(error) if error.kind() == tollgate::ErrorKind::InvalidArgument => {
                 notes.push(format!("Tollgate does not take part: {error}"));

@@ -24,7 +24,7 @@ impl Advisory {
 }
 
 /// A connection to the PostgreSQL at `address`.
-pub(super) async fn connect(address: SocketAddr) -> Result<PgConnection, Failure> {
+async fn connect(address: SocketAddr) -> Result<PgConnection, Failure> {
     let options = PgConnectOptions::new_without_pgpass()
         .host(&address.ip().to_string())
         .port(address.port())

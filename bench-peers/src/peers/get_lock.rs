@@ -1,16 +1,17 @@
-//! `GET_LOCK`: a lock that belongs to a connection to MariaDB, by plain queries.
+//! `GET_LOCK`: a lock that belongs to a connection to MariaDB.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use sqlx::ConnectOptions;
-use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlSslMode};
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Statement};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tollgate_bench::{Client, Contender, Failure, Held, Waiting};
 
+use super::maria::connect;
 use super::warm_up_name;
 
-/// `GET_LOCK` and `RELEASE_LOCK` through `sqlx`.
+/// `GET_LOCK` and `RELEASE_LOCK`, prepared.
 pub(crate) struct GetLock {
     address: SocketAddr,
 }
@@ -29,14 +30,10 @@ impl Contender for GetLock {
 
     fn client(&self) -> Waiting<'_, Arc<dyn Client>> {
         Box::pin(async move {
-            let options = MySqlConnectOptions::new()
-                .host(&self.address.ip().to_string())
-                .port(self.address.port())
-                .username("root")
-                .database("test")
-                .ssl_mode(MySqlSslMode::Disabled);
-            let connection = options.disable_statement_logging().connect().await?;
-            let client = GetLockClient(Arc::new(Mutex::new(connection)));
+            let mut connection = connect(self.address).await?;
+            let get = connection.prep("SELECT GET_LOCK(?, 3600)").await?;
+            let release = connection.prep("SELECT RELEASE_LOCK(?)").await?;
+            let client = GetLockClient(Arc::new(Mutex::new(Prepared { connection, get, release })));
             client.lock(&warm_up_name()).await?.unlock().await?;
             Ok(Arc::new(client) as Arc<dyn Client>)
         })
@@ -47,33 +44,43 @@ impl Contender for GetLock {
     }
 }
 
-struct GetLockClient(Arc<Mutex<MySqlConnection>>);
+struct Prepared {
+    connection: Conn,
+    get: Statement,
+    release: Statement,
+}
+
+struct GetLockClient(Arc<Mutex<Prepared>>);
 
 impl Client for GetLockClient {
     fn lock<'a>(&'a self, name: &'a str) -> Waiting<'a, Box<dyn Held>> {
         Box::pin(async move {
-            let mut connection = self.0.clone().lock_owned().await;
-            said_yes(&mut connection, "SELECT GET_LOCK(?, 3600)", name).await?;
-            Ok(Box::new(Taken { connection, name: name.to_owned() }) as Box<dyn Held>)
+            let mut prepared = self.0.clone().lock_owned().await;
+            let Prepared { connection, get, .. } = &mut *prepared;
+            said_yes(connection, get, name).await?;
+            Ok(Box::new(Taken { prepared, name: name.to_owned() }) as Box<dyn Held>)
         })
     }
 }
 
 struct Taken {
-    connection: OwnedMutexGuard<MySqlConnection>,
+    prepared: OwnedMutexGuard<Prepared>,
     name: String,
 }
 
 impl Held for Taken {
     fn unlock(mut self: Box<Self>) -> Waiting<'static, ()> {
-        Box::pin(async move { said_yes(&mut self.connection, "SELECT RELEASE_LOCK(?)", &self.name).await })
+        Box::pin(async move {
+            let Prepared { connection, release, .. } = &mut *self.prepared;
+            said_yes(connection, release, &self.name).await
+        })
     }
 }
 
-async fn said_yes(connection: &mut MySqlConnection, query: &'static str, name: &str) -> Result<(), Failure> {
-    let answer: Option<i64> = sqlx::query_scalar(query).bind(name).fetch_one(connection).await?;
-    match answer {
+async fn said_yes(connection: &mut Conn, statement: &Statement, name: &str) -> Result<(), Failure> {
+    let answer: Option<Option<i64>> = connection.exec_first(statement, (name,)).await?;
+    match answer.flatten() {
         Some(1) => Ok(()),
-        other => Err(format!("{query} of {name:?} answered {other:?}").into()),
+        other => Err(format!("{name:?} was answered by {other:?}").into()),
     }
 }

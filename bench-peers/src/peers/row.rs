@@ -1,20 +1,15 @@
-//! What many write themselves: a row that is there while the lock is held.
+//! What many write themselves on PostgreSQL: a row that is there while the lock is held.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use sqlx::postgres::PgConnection;
-use tokio::sync::{Mutex, OnceCell};
+use tokio::sync::OnceCell;
+use tokio_postgres::{NoTls, Statement};
 use tollgate_bench::{Client, Contender, Failure, Held, Waiting};
 
-use super::advisory::connect;
-use super::warm_up_name;
+use super::{POLL_EVERY, owner, warm_up_name};
 
-/// How long a client waits before it tries again.
-const POLL_EVERY: Duration = Duration::from_millis(10);
-
-/// A row that is inserted and deleted, by two statements that commit on their own.
+/// A row that is inserted and deleted, by two prepared statements that commit on their own.
 pub(crate) struct RowLock {
     address: SocketAddr,
     table: OnceCell<()>,
@@ -27,6 +22,15 @@ impl RowLock {
     }
 }
 
+/// A connection to the PostgreSQL at `address`, driven by a task of its own as the driver wants it.
+pub(super) async fn connect(address: SocketAddr) -> Result<tokio_postgres::Client, Failure> {
+    let url = format!("postgres://postgres@{address}/postgres");
+    let (client, connection) = tokio_postgres::connect(&url, NoTls).await?;
+    // What becomes of it its client hears.
+    tokio::spawn(connection);
+    Ok(client)
+}
+
 impl Contender for RowLock {
     fn name(&self) -> &str {
         "INSERT, DELETE (10 ms)"
@@ -34,52 +38,51 @@ impl Contender for RowLock {
 
     fn client(&self) -> Waiting<'_, Arc<dyn Client>> {
         Box::pin(async move {
-            let mut connection = connect(self.address).await?;
-            self.table.get_or_try_init(|| create_table(&mut connection)).await?;
-            let client = RowClient(Arc::new(Mutex::new(connection)));
+            let connection = connect(self.address).await?;
+            let create = "CREATE TABLE IF NOT EXISTS row_locks (name text PRIMARY KEY, owner bigint)";
+            self.table.get_or_try_init(|| connection.batch_execute(create)).await?;
+            let insert = "INSERT INTO row_locks (name, owner) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+            let insert = connection.prepare(insert).await?;
+            let delete = connection.prepare("DELETE FROM row_locks WHERE name = $1 AND owner = $2").await?;
+            let client = RowClient(Arc::new(Prepared { connection, insert, delete }));
             client.lock(&warm_up_name()).await?.unlock().await?;
             Ok(Arc::new(client) as Arc<dyn Client>)
         })
     }
 }
 
-async fn create_table(connection: &mut PgConnection) -> Result<(), Failure> {
-    let create = "CREATE TABLE IF NOT EXISTS row_locks (name text PRIMARY KEY)";
-    sqlx::query(create).execute(connection).await?;
-    Ok(())
+struct Prepared {
+    connection: tokio_postgres::Client,
+    insert: Statement,
+    delete: Statement,
 }
 
-struct RowClient(Arc<Mutex<PgConnection>>);
+struct RowClient(Arc<Prepared>);
 
 impl Client for RowClient {
     fn lock<'a>(&'a self, name: &'a str) -> Waiting<'a, Box<dyn Held>> {
         Box::pin(async move {
-            let insert = "INSERT INTO row_locks (name) VALUES ($1) ON CONFLICT DO NOTHING";
-            loop {
-                let mut connection = self.0.lock().await;
-                let inserted = sqlx::query(insert).bind(name).execute(&mut *connection).await?;
-                drop(connection);
-                if inserted.rows_affected() == 1 {
-                    let connection = self.0.clone();
-                    return Ok(Box::new(Taken { connection, name: name.to_owned() }) as Box<dyn Held>);
-                }
+            let Prepared { connection, insert, .. } = &*self.0;
+            let owner = owner();
+            while connection.execute(insert, &[&name, &owner]).await? == 0 {
                 tokio::time::sleep(POLL_EVERY).await;
             }
+            Ok(Box::new(Taken { prepared: self.0.clone(), name: name.to_owned(), owner }) as Box<dyn Held>)
         })
     }
 }
 
 struct Taken {
-    connection: Arc<Mutex<PgConnection>>,
+    prepared: Arc<Prepared>,
     name: String,
+    owner: i64,
 }
 
 impl Held for Taken {
     fn unlock(self: Box<Self>) -> Waiting<'static, ()> {
         Box::pin(async move {
-            let delete = sqlx::query("DELETE FROM row_locks WHERE name = $1").bind(&self.name);
-            let deleted = delete.execute(&mut *self.connection.lock().await).await?;
-            if deleted.rows_affected() != 1 {
+            let Prepared { connection, delete, .. } = &*self.prepared;
+            if connection.execute(delete, &[&self.name, &self.owner]).await? != 1 {
                 return Err(format!("the row of {:?} was not there any more", self.name).into());
             }
             Ok(())

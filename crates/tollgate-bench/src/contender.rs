@@ -29,6 +29,12 @@ pub trait Contender: Send + Sync {
     fn holds_many(&self) -> bool {
         true
     }
+
+    /// As many connections as it may be asked to have where it needs one for each lock. Only what is to be shown
+    /// with more takes the time to open them.
+    fn most_connections(&self) -> usize {
+        128
+    }
 }
 
 /// Somebody who takes locks.

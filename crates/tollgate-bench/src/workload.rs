@@ -21,9 +21,6 @@ pub(crate) struct Round<'a> {
     pub(crate) meter: Option<&'a dyn Meter>,
 }
 
-/// As many connections as somebody may be asked to have who needs one for each lock.
-const MOST_CONNECTIONS: usize = 128;
-
 /// One thing to be measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Workload {
@@ -130,7 +127,7 @@ impl Workload {
                 contender.can_wait() && contender.holds_many()
             }
             Self::Crowd { waiters } => {
-                contender.can_wait() && (contender.holds_many() || waiters < MOST_CONNECTIONS)
+                contender.can_wait() && (contender.holds_many() || waiters < contender.most_connections())
             }
         }
     }

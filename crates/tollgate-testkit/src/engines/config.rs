@@ -15,6 +15,8 @@ pub enum Kind {
     Postgres,
     /// MariaDB 10.11; user root, no password, an empty database `test`.
     MariaDb,
+    /// PgBouncer before a PostgreSQL; anybody is user postgres, and may administrate it.
+    PgBouncer,
 }
 
 /// An engine as a test wants it. Tests that want the same can share one.
@@ -67,6 +69,13 @@ impl Config {
         Self::new(Kind::MariaDb)
     }
 
+    /// A PgBouncer before the PostgreSQL on this port. It lends a connection for a transaction at a time.
+    pub fn pgbouncer(postgres: u16) -> Self {
+        let database = format!("* = host=127.0.0.1 port={postgres} user=postgres");
+        let config = Self::new(Kind::PgBouncer).argument("[databases]").argument(database);
+        config.argument("[pgbouncer]").argument("pool_mode = transaction")
+    }
+
     /// So many nodes that elect a leader; etcd and ZooKeeper only.
     pub fn nodes(mut self, nodes: usize) -> Self {
         assert!(
@@ -78,7 +87,8 @@ impl Config {
         self
     }
 
-    /// One more argument on its command line (for ZooKeeper and a sentinel a line of its configuration).
+    /// One more argument on its command line (for ZooKeeper, a sentinel and PgBouncer a line of
+    /// its configuration).
     pub fn argument(mut self, argument: impl Into<String>) -> Self {
         self.arguments.push(argument.into());
         self

@@ -37,7 +37,7 @@ impl Kind {
     /// How many ports a node has.
     pub(super) fn ports(self) -> usize {
         match self {
-            Self::Redis | Self::Sentinel | Self::Postgres | Self::MariaDb => 1,
+            Self::Redis | Self::Sentinel | Self::Postgres | Self::MariaDb | Self::PgBouncer => 1,
             Self::Etcd => 2,
             Self::ZooKeeper => 3,
         }
@@ -52,11 +52,11 @@ impl Kind {
         }
     }
 
-    /// The user it runs as when the tests are root's: PostgreSQL refuses to be, and MariaDB would change
-    /// users itself, and with that shake off the signal that ties it to the test program.
+    /// The user it runs as when the tests are root's: PostgreSQL and PgBouncer refuse to be, and MariaDB
+    /// would change users itself, and with that shake off the signal that ties it to the test program.
     fn user(self) -> Option<&'static str> {
         match self {
-            Self::Postgres => Some("postgres"),
+            Self::Postgres | Self::PgBouncer => Some("postgres"),
             Self::MariaDb => Some("mysql"),
             _ => None,
         }
@@ -74,6 +74,7 @@ pub(super) fn prepare(config: &Config, place: &Place) -> Result<(), Trouble> {
     match config.kind {
         Kind::Redis | Kind::Etcd => Ok(()),
         Kind::Sentinel => Ok(fs::write(place.folder.join("sentinel.conf"), sentinel_conf(config, place))?),
+        Kind::PgBouncer => Ok(fs::write(place.folder.join("pgbouncer.ini"), pgbouncer_ini(config, place))?),
         Kind::ZooKeeper => {
             fs::write(data.join("myid"), place.number.to_string())?;
             Ok(fs::write(place.folder.join("zoo.cfg"), zoo_cfg(config, place))?)
@@ -145,8 +146,13 @@ pub(super) fn command(config: &Config, place: &Place) -> Result<Command, Trouble
             command.arg(format!("--socket={}", place.folder.join("m.sock").display()));
             command
         }
+        Kind::PgBouncer => {
+            let mut command = program("/usr/sbin/pgbouncer", "pgbouncer")?;
+            command.arg("pgbouncer.ini");
+            command
+        }
     };
-    if !matches!(config.kind, Kind::ZooKeeper | Kind::Sentinel) {
+    if !matches!(config.kind, Kind::ZooKeeper | Kind::Sentinel | Kind::PgBouncer) {
         command.args(&config.arguments);
     }
     let mut command = Owner::of(config.kind)?.become_it(command);
@@ -157,6 +163,20 @@ pub(super) fn command(config: &Config, place: &Place) -> Result<Command, Trouble
 fn sentinel_conf(config: &Config, place: &Place) -> String {
     let own = format!("port {}\nbind 127.0.0.1\ndir {}\n", place.port(), place.data().display());
     own + &config.arguments.join("\n") + "\n"
+}
+
+/// Three lines say which databases there are, and where the rest begins.
+fn pgbouncer_ini(config: &Config, place: &Place) -> String {
+    let own = [
+        "auth_type = any".to_owned(),
+        "listen_addr = 127.0.0.1".to_owned(),
+        format!("listen_port = {}", place.port()),
+        format!("unix_socket_dir = {}", place.folder.display()),
+        "max_client_conn = 1000".to_owned(),
+    ];
+    // The last word counts, and that is the test's.
+    let (sections, wishes) = config.arguments.split_at(3);
+    [sections, &own, wishes].concat().join("\n") + "\n"
 }
 
 fn zoo_cfg(config: &Config, place: &Place) -> String {

@@ -18,7 +18,9 @@ pub(super) fn answers(kind: Kind, address: SocketAddr) -> bool {
         }
         // `ruok` is answered also by a node that has no leader.
         Kind::ZooKeeper => ask(address, b"srvr", |reply| contains(reply, b"\nMode: ")),
-        Kind::Postgres => ask(address, &postgres_greeting(), |reply| reply.starts_with(b"R")),
+        Kind::Postgres | Kind::PgBouncer => {
+            ask(address, &postgres_greeting(), |reply| reply.starts_with(b"R"))
+        }
         // It greets first: a length, a number, and the protocol's version, or an error.
         Kind::MariaDb => ask(address, b"", |reply| reply.get(4) == Some(&10)),
     };

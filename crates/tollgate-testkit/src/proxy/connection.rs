@@ -266,6 +266,13 @@ impl<'a> Pump<'a> {
         let shared = &self.connection.shared;
         let length = match self.connection.conversation().answer(bytes)? {
             None => return Ok(None),
+            Some(Answer::Part(length)) => {
+                let fate = self.connection.expected().front().map_or(ReplyFate::Passes, |next| next.fate);
+                if let ReplyFate::Passes = fate {
+                    self.outbox.push(&bytes[..length], waits(way));
+                }
+                length
+            }
             Some(Answer::Confirmation(length)) => {
                 add(&shared.counters.replies, 1);
                 self.outbox.push(&bytes[..length], waits(way));

@@ -32,6 +32,8 @@ pub struct Request {
 pub enum Answer {
     /// It answers the oldest request that waits for one.
     Reply(usize),
+    /// It begins that answer, and something else comes before the rest. What becomes of the answer becomes of it.
+    Part(usize),
     /// It confirms what was asked by requests that get no reply. It passes, whatever pushes are discarded.
     Confirmation(usize),
     /// Nobody asked for it.

@@ -13,7 +13,7 @@ pub(crate) fn put(kind: Kind, address: SocketAddr, value: &str) {
         Kind::Redis | Kind::Sentinel => ask(redis(address).args(["SET", "key", value])),
         Kind::Etcd => ask(etcd(address).args(["put", "key", value])),
         Kind::ZooKeeper => ZooKeeper::connect(address).create(value),
-        Kind::Postgres | Kind::MariaDb => {
+        Kind::Postgres | Kind::PgBouncer | Kind::MariaDb => {
             let statement =
                 format!("CREATE TABLE the_values (value text); INSERT INTO the_values VALUES ('{value}')");
             ask(&mut sql(kind, address, &statement))
@@ -28,7 +28,9 @@ pub(crate) fn get(kind: Kind, address: SocketAddr) -> Option<String> {
         Kind::Redis | Kind::Sentinel => ask(redis(address).args(["GET", "key"])),
         Kind::Etcd => ask(etcd(address).args(["get", "key", "--print-value-only"])),
         Kind::ZooKeeper => ZooKeeper::connect(address).get(),
-        Kind::Postgres | Kind::MariaDb => ask(&mut sql(kind, address, "SELECT value FROM the_values")),
+        Kind::Postgres | Kind::PgBouncer | Kind::MariaDb => {
+            ask(&mut sql(kind, address, "SELECT value FROM the_values"))
+        }
     };
     found.filter(|value| !value.is_empty())
 }
@@ -47,9 +49,9 @@ fn etcd(address: SocketAddr) -> Command {
 
 pub(crate) fn sql(kind: Kind, address: SocketAddr, statement: &str) -> Command {
     let port = address.port().to_string();
-    let mut command = Command::new(if kind == Kind::Postgres { "psql" } else { "mariadb" });
+    let mut command = Command::new(if kind == Kind::MariaDb { "mariadb" } else { "psql" });
     match kind {
-        Kind::Postgres => {
+        Kind::Postgres | Kind::PgBouncer => {
             command.args(["-X", "-h", "127.0.0.1", "-p", &port, "-U", "postgres", "-Atc", statement])
         }
         _ => command.args([

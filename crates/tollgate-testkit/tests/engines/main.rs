@@ -7,6 +7,7 @@ mod client;
 mod clocks;
 mod ends;
 mod lives;
+mod sql_wires;
 mod wires;
 
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -43,7 +44,7 @@ fn main() {
     if ends::run_if_asked() {
         return;
     }
-    let trials = [lives::trials(), ends::trials(), clocks::trials(), wires::trials()];
+    let trials = [lives::trials(), ends::trials(), clocks::trials(), wires::trials(), sql_wires::trials()];
     let trials = trials.into_iter().flatten().collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }

@@ -85,7 +85,7 @@ fn key() -> String {
     tollgate_core::OwnerId::random().to_hex()
 }
 
-fn block_on<F: Future>(future: F) -> F::Output {
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
