@@ -50,7 +50,7 @@ const NOT_INSTALLED: Missing =
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct PostgresFence {
     names: Names,
     admit: String,

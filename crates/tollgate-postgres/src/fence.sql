@@ -15,7 +15,7 @@ select pg_advisory_xact_lock(hashtextextended('tollgate schema', 0));
 do $do$
 begin
     -- "create schema if not exists" asks for the right to create one also where it is there already.
-    if to_regnamespace('tollgate') is null then
+    if not exists (select from pg_namespace where nspname = 'tollgate') then
         create schema tollgate;
     end if;
 end

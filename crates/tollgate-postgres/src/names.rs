@@ -1,45 +1,44 @@
-//! What things in the database are called: which schema, and what tables and functions start with.
+//! Where in a database everything is, for those who bring a connection of their own and no URL.
 
 use tollgate_core::{Error, Result};
+use tollgate_sql::check_identifier;
 
-/// Where in a database everything of ours is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+use crate::schema::Tables;
+
+/// A schema, and what the names of tables and functions in it start with.
+#[derive(Debug, Clone)]
 pub(crate) struct Names {
     schema: String,
-    prefix: String,
+    tables: Tables,
 }
 
 impl Default for Names {
     fn default() -> Self {
-        Self { schema: "tollgate".to_owned(), prefix: String::new() }
+        Self::of("tollgate", "")
     }
 }
 
 impl Names {
+    /// Names that are known to be good.
+    pub(crate) fn of(schema: &str, prefix: &str) -> Self {
+        Self { schema: schema.to_owned(), tables: Tables::new(schema, prefix) }
+    }
+
     pub(crate) fn new(schema: &str, prefix: &str) -> Result<Self> {
-        check(schema, "a schema's name")?;
-        if !prefix.is_empty() {
-            check(prefix, "what tables start with")?;
+        check_identifier("schema", schema)?;
+        check_identifier("table_prefix", prefix)?;
+        if schema.is_empty() {
+            return Err(Error::invalid("a schema has a name; the usual one is tollgate"));
         }
-        Ok(Self { schema: schema.to_owned(), prefix: prefix.to_owned() })
+        Ok(Self::of(schema, prefix))
     }
 
-    /// `sql`, which is written for the schema `tollgate` and no prefix, for these names.
+    /// SQL that is written for the usual names, with these. It may create the schema, too.
     pub(crate) fn written_into(&self, sql: &str) -> String {
-        sql.replace("schema tollgate", &format!("schema {}", self.schema))
-            .replace("to_regnamespace('tollgate')", &format!("to_regnamespace('{}')", self.schema))
-            .replace("tollgate.", &format!("{}.{}", self.schema, self.prefix))
+        let schema = &self.schema;
+        self.tables
+            .named(sql)
+            .replace("create schema tollgate;", &format!("create schema \"{schema}\";"))
+            .replace("nspname = 'tollgate'", &format!("nspname = '{schema}'"))
     }
-}
-
-/// Names that need no quotes, so that people can write them, too.
-fn check(name: &str, what: &str) -> Result<()> {
-    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
-    let starts = name.bytes().next().is_some_and(|first| first.is_ascii_lowercase() || first == b'_');
-    if starts && name.len() <= 40 && name.bytes().all(plain) {
-        return Ok(());
-    }
-    Err(Error::invalid(format!(
-        "{name:?} cannot be {what}: write up to 40 of a-z, 0-9 and _, and no digit first"
-    )))
 }

@@ -1,5 +1,7 @@
-//! A PostgreSQL, and plain clients of it.
+//! A PostgreSQL, plain clients of it, and what goes over the wire.
 #![allow(dead_code, clippy::unwrap_used)]
+
+pub(crate) mod wire;
 
 use std::time::Duration;
 
@@ -7,17 +9,17 @@ use tokio_postgres::{Client, NoTls};
 use tollgate_testkit::engines::{self, Config, Engine};
 
 /// The PostgreSQL that all tests of a program share.
-pub fn shared() -> &'static Engine {
+pub(crate) fn shared() -> &'static Engine {
     engines::shared(&Config::postgres())
 }
 
 /// A plain client, as users have it.
-pub async fn client(engine: &Engine) -> Client {
+pub(crate) async fn client(engine: &Engine) -> Client {
     client_of(engine, "postgres").await
 }
 
 /// A plain client that logs in as `user`.
-pub async fn client_of(engine: &Engine, user: &str) -> Client {
+pub(crate) async fn client_of(engine: &Engine, user: &str) -> Client {
     let address = engine.address();
     let config =
         format!("host={} port={} user={user} dbname=postgres", address.ip(), address.port());
@@ -27,23 +29,23 @@ pub async fn client_of(engine: &Engine, user: &str) -> Client {
 }
 
 /// One value that a statement returns, as text.
-pub async fn value(client: &Client, sql: &str) -> String {
+pub(crate) async fn value(client: &Client, sql: &str) -> String {
     let row = client.query_one(&format!("select ({sql})::text"), &[]).await.unwrap();
     row.get::<_, Option<String>>(0).unwrap_or_default()
 }
 
 /// The SQLSTATE of a statement that fails.
 #[track_caller]
-pub fn state<T: std::fmt::Debug>(answer: Result<T, tokio_postgres::Error>) -> String {
+pub(crate) fn state<T: std::fmt::Debug>(answer: Result<T, tokio_postgres::Error>) -> String {
     answer.unwrap_err().code().unwrap().code().to_owned()
 }
 
-pub fn secs(seconds: u64) -> Duration {
+pub(crate) fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
 /// Waits until `sql` returns `expected`.
-pub async fn until(client: &Client, sql: &str, expected: &str) {
+pub(crate) async fn until(client: &Client, sql: &str, expected: &str) {
     for _ in 0..4000 {
         if value(client, sql).await == expected {
             return;
@@ -54,21 +56,21 @@ pub async fn until(client: &Client, sql: &str, expected: &str) {
 }
 
 /// Waits until the backend `pid` waits for a lock.
-pub async fn until_blocked(client: &Client, pid: &str) {
+pub(crate) async fn until_blocked(client: &Client, pid: &str) {
     let sql = format!("select count(*) from pg_stat_activity where pid = {pid} and wait_event_type = 'Lock'");
     until(client, &sql, "1").await;
 }
 
 /// Locks by leases, of a client of its own.
-pub async fn locks(engine: &Engine) -> tollgate_core::Locks {
+pub(crate) async fn locks(engine: &Engine) -> tollgate_core::Locks {
     let keeper = tollgate_core::Keeper::global().unwrap();
     let clock = std::sync::Arc::new(tollgate_core::BootClock::new(keeper));
     let config = tollgate_postgres::PostgresConfig::from_url(&url(engine)).unwrap();
-    let backend = tollgate_postgres::PostgresBackend::connect(config, clock).await.unwrap();
+    let backend = tollgate_postgres::connect(config, clock).await.unwrap();
     tollgate_core::Locks::new(std::sync::Arc::new(backend)).unwrap()
 }
 
 /// What users write.
-pub fn url(engine: &Engine) -> String {
+pub(crate) fn url(engine: &Engine) -> String {
     format!("postgres://postgres@{}/postgres", engine.address())
 }
