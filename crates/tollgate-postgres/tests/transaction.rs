@@ -134,11 +134,13 @@ async fn nobody_loses_a_lock_to_a_transaction_that_sits_on_one() {
         assert_eq!(try_lock_in_transaction(&mut transaction, "kept/7").await.unwrap(), None);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    for guard in guards {
+    for guard in &guards {
         guard.check().expect("it was renewed");
-        assert_eq!(guard.release().await.unwrap(), Release::Released);
     }
     transaction.rollback().await.unwrap();
+    for guard in guards {
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+    }
     for waiter in waiting {
         let guard = tokio::time::timeout(secs(20), waiter).await.expect("it gets in").unwrap().unwrap();
         guard.release().await.unwrap();

@@ -74,3 +74,21 @@ pub(crate) async fn locks(engine: &Engine) -> tollgate_core::Locks {
 pub(crate) fn url(engine: &Engine) -> String {
     format!("postgres://postgres@{}/postgres", engine.address())
 }
+
+/// Makes `replica`, which does not run, a copy of `primary` that follows it.
+pub(crate) fn copy(primary: &Engine, replica: &Engine) {
+    let data = replica.folder().join("node-1/data");
+    let kept = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(&data).unwrap());
+    for entry in std::fs::read_dir(&data).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) }.unwrap();
+    }
+    let address = primary.address();
+    let mut command = std::process::Command::new("/usr/lib/postgresql/15/bin/pg_basebackup");
+    command.args(["-R", "-X", "stream", "-c", "fast", "-U", "postgres", "-h", &address.ip().to_string()]);
+    command.arg("-p").arg(address.port().to_string()).arg("-D").arg(&data);
+    // PostgreSQL wants its data to be its own.
+    std::os::unix::process::CommandExt::uid(&mut command, kept);
+    let output = command.current_dir(replica.folder()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
