@@ -8,7 +8,7 @@
 //! `links.rs` for which one is used, `listener.rs` for how hand-overs are heard, and `tollgate-sql` for what all databases
 //! have in common.
 
-//ADV mod advisory;
+mod advisory;
 mod backend;
 mod capabilities;
 mod config;
@@ -28,6 +28,7 @@ mod statement;
 mod transaction;
 mod user_error;
 
+pub use advisory::AdvisoryBackend;
 pub use backend::{PostgresBackend, connect};
 pub use config::PostgresConfig;
 pub use doctor::examine;

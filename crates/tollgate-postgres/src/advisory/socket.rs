@@ -4,16 +4,15 @@
 //! the caller's executor is blocked, and a runtime may end before the lock does. tokio's own sockets belong to the runtime that
 //! opened them; this one is made known to each that uses it.
 
-use std::io::{self, Read, Write};
-use std::net::TcpStream;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::io;
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use rustix::net::{RecvFlags, recv};
-use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::runtime::{Handle, Id};
 
@@ -33,32 +32,21 @@ impl AsFd for Stream {
     }
 }
 
-impl AsRawFd for Stream {
-    fn as_raw_fd(&self) -> RawFd {
-        self.as_fd().as_raw_fd()
-    }
-}
-
 impl Stream {
-    fn read(&self, bytes: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => (&*stream).read(bytes),
-            Self::Unix(stream) => (&*stream).read(bytes),
-        }
+    /// As the runtime knows it that runs this.
+    fn known(&self) -> io::Result<Known> {
+        Ok(match self {
+            Self::Tcp(stream) => Known::Tcp(tokio::net::TcpStream::from_std(stream.try_clone()?)?),
+            Self::Unix(stream) => Known::Unix(tokio::net::UnixStream::from_std(stream.try_clone()?)?),
+        })
     }
 
-    fn write(&self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => (&*stream).write(bytes),
-            Self::Unix(stream) => (&*stream).write(bytes),
-        }
-    }
-
-    fn end(&self) -> io::Result<()> {
-        match self {
-            Self::Tcp(stream) => stream.shutdown(std::net::Shutdown::Write),
-            Self::Unix(stream) => stream.shutdown(std::net::Shutdown::Write),
-        }
+    fn shut_down(&self) {
+        // One that is closed already is as good.
+        let _ = match self {
+            Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            Self::Unix(stream) => stream.shutdown(Shutdown::Both),
+        };
     }
 
     /// Whether there is something to read, or the other end has hung up.
@@ -68,11 +56,17 @@ impl Stream {
     }
 }
 
-/// The socket.
+/// The same socket as a runtime knows it.
+enum Known {
+    Tcp(tokio::net::TcpStream),
+    Unix(tokio::net::UnixStream),
+}
+
+/// The socket. It is hung up when this is dropped, whoever still watches it.
 pub(super) struct Socket {
     stream: Arc<Stream>,
-    /// Where it is known.
-    known: Vec<(Id, AsyncFd<Arc<Stream>>)>,
+    /// How each runtime knows it.
+    known: Vec<(Id, Known)>,
 }
 
 impl Socket {
@@ -82,16 +76,22 @@ impl Socket {
     }
 
     /// As the runtime knows it that runs this.
-    fn here(&mut self) -> io::Result<&AsyncFd<Arc<Stream>>> {
+    fn here(&mut self) -> io::Result<&mut Known> {
         let runtime = Handle::try_current().map_err(io::Error::other)?.id();
         let at = match self.known.iter().position(|(known, _)| *known == runtime) {
             Some(at) => at,
             None => {
-                self.known.push((runtime, AsyncFd::new(self.stream.clone())?));
+                self.known.push((runtime, self.stream.known()?));
                 self.known.len() - 1
             }
         };
-        Ok(&self.known[at].1)
+        Ok(&mut self.known[at].1)
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        self.stream.shut_down();
     }
 }
 
@@ -101,35 +101,18 @@ impl AsyncRead for Socket {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let socket = self.here()?;
-        loop {
-            let mut ready = ready!(socket.poll_read_ready(context))?;
-            let room = buffer.initialize_unfilled();
-            let most = room.len();
-            match ready.try_io(|socket| socket.get_ref().read(room)) {
-                Ok(Ok(read)) => {
-                    // All there was: to ask again would cost a system call.
-                    if 0 < read && read < most {
-                        ready.clear_ready();
-                    }
-                    buffer.advance(read);
-                    return Poll::Ready(Ok(()));
-                }
-                Ok(Err(error)) => return Poll::Ready(Err(error)),
-                Err(_nothing_yet) => {}
-            }
+        match self.here()? {
+            Known::Tcp(stream) => Pin::new(stream).poll_read(context, buffer),
+            Known::Unix(stream) => Pin::new(stream).poll_read(context, buffer),
         }
     }
 }
 
 impl AsyncWrite for Socket {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let socket = self.here()?;
-        loop {
-            let mut ready = ready!(socket.poll_write_ready(context))?;
-            if let Ok(written) = ready.try_io(|socket| socket.get_ref().write(bytes)) {
-                return Poll::Ready(written);
-            }
+        match self.here()? {
+            Known::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
+            Known::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
         }
     }
 
@@ -137,25 +120,40 @@ impl AsyncWrite for Socket {
         Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(self.stream.end())
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.here()? {
+            Known::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
+            Known::Unix(stream) => Pin::new(stream).poll_shutdown(context),
+        }
     }
 }
 
 /// Waits until there is something to read, or the other end has hung up, and reads nothing.
 pub(super) async fn until_it_stirs(stream: Arc<Stream>) -> io::Result<()> {
-    let watched = AsyncFd::with_interest(stream, Interest::READABLE)?;
+    let known = stream.known()?;
+    let looked = || if stream.stirs() { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) };
     loop {
-        let mut ready = watched.readable().await?;
-        if watched.get_ref().stirs() {
-            return Ok(());
+        let stirs = match &known {
+            Known::Tcp(known) => {
+                known.readable().await?;
+                known.try_io(Interest::READABLE, looked)
+            }
+            Known::Unix(known) => {
+                known.readable().await?;
+                known.try_io(Interest::READABLE, looked)
+            }
+        };
+        match stirs {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            stirs => return stirs,
         }
-        ready.clear_ready();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;

@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn what_keeps_rows_from_being_cleaned_up_is_told() {
-        let minutes = |age| Some(Oldest { age: Duration::from_secs(age * 60), process: 77, state: "idle".into() });
+        let minutes = |age: u64| Some(Oldest { age: Duration::from_secs(age * 60), process: 77, state: "idle".into() });
         assert_eq!(judged(|load| load.oldest = minutes(9)).len(), 1);
         let long = judged(|load| load.oldest = minutes(11));
         assert!(long[1].advice.as_deref().unwrap_or_default().contains("pg_terminate_backend(77)"), "{long:?}");
