@@ -19,7 +19,7 @@ use crate::error::{Trouble, of_connect, silent};
 use crate::statement::{COUNT, Statement, Texts};
 
 /// What drives a connection: it ends when that does, and says what the server says unasked.
-pub(crate) type Driver = Box<
+type Driver = Box<
     dyn FnMut(&mut Context<'_>) -> Poll<Option<std::result::Result<AsyncMessage, tokio_postgres::Error>>>
         + Send,
 >;
@@ -142,7 +142,7 @@ impl Link {
 }
 
 /// Waits for `request` and does what it takes meanwhile.
-pub(crate) async fn driven<T>(
+async fn driven<T>(
     driver: &mut Driver,
     ended: &mut bool,
     request: impl Future<Output = std::result::Result<T, tokio_postgres::Error>>,
