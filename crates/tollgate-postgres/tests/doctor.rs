@@ -3,7 +3,7 @@
 
 mod support;
 
-use support::{client, client_of, locks, secs, shared, url, value};
+use support::servers::{client, client_of, locks, secs, shared, url, value};
 use tollgate_core::guarantees::Basis;
 use tollgate_core::{Checkup, ErrorKind, Fault, Finding, Severity};
 use tollgate_postgres::PostgresConfig;
@@ -120,9 +120,9 @@ async fn a_replica_is_no_place_for_locks_and_its_primary_says_what_is_lost_with_
     let replica = engines::private(&Config::postgres()).unwrap();
     let admin = client(&primary).await;
     replica.stop();
-    support::copy(&primary, &replica);
+    support::servers::copy(&primary, &replica);
     replica.restart(engines::Data::Kept).unwrap();
-    support::until(&admin, "select count(*) from pg_stat_replication where state = 'streaming'", "1").await;
+    support::servers::until(&admin, "select count(*) from pg_stat_replication where state = 'streaming'", "1").await;
     let checkup = examined(&url(&replica)).await;
     finding(&checkup, Severity::Problem, "in recovery");
     let checkup = examined(&url(&primary)).await;
@@ -130,12 +130,12 @@ async fn a_replica_is_no_place_for_locks_and_its_primary_says_what_is_lost_with_
     assert_eq!(checkup.guarantees.under(Fault::FailedOver).tokens, Basis::Broken);
     admin.batch_execute("alter system set synchronous_standby_names = '*'").await.unwrap();
     admin.batch_execute("select pg_reload_conf()").await.unwrap();
-    support::until(&admin, "select count(*) from pg_stat_replication where sync_state = 'sync'", "1").await;
+    support::servers::until(&admin, "select count(*) from pg_stat_replication where sync_state = 'sync'", "1").await;
     let checkup = examined(&url(&primary)).await;
     finding(&checkup, Severity::Fine, "commits wait for replicas");
     assert_eq!(checkup.guarantees.under(Fault::FailedOver).tokens, Basis::Kept);
     replica.kill();
-    support::until(&admin, "select count(*) from pg_stat_replication", "0").await;
+    support::servers::until(&admin, "select count(*) from pg_stat_replication", "0").await;
     finding(&examined(&url(&primary)).await, Severity::Problem, "no replica is connected");
 }
 

@@ -3,7 +3,7 @@
 
 mod support;
 
-use support::{client, client_of, shared, state, until_blocked, value};
+use support::servers::{client, client_of, shared, state, until_blocked, value};
 use tollgate_core::{ErrorKind, Fence};
 use tollgate_postgres::{NO_TOKEN, PostgresFence, STALE};
 use tollgate_testkit::engines::{self, Config};

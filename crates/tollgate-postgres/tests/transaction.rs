@@ -5,7 +5,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use support::{client, locks, secs, shared, until_blocked, value};
+use support::servers::{client, locks, secs, shared, until_blocked, value};
 use tokio_postgres::IsolationLevel;
 use tollgate_core::{ErrorKind, Release};
 use tollgate_postgres::{TransactionLocks, lock_in_transaction, try_lock_in_transaction};

@@ -1,7 +1,7 @@
 //! One connection that a lock can hang on, driven by whoever uses it.
 
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 
 use tokio_postgres::config::Host;
 use tokio_postgres::tls::MakeTlsConnect;
@@ -14,7 +14,7 @@ use super::socket::{Socket, Stream};
 use super::texts::{STEPS, Step, Texts};
 use crate::config::PostgresConfig;
 use crate::error::{Trouble, of_connect};
-use crate::link::{Driver, Value, driven};
+use crate::link::{Driver, Value, driven, turn};
 
 /// The port of a server whose URL names none.
 const USUAL_PORT: u16 = 5432;
@@ -38,8 +38,8 @@ pub(super) struct Taken {
 /// A connection.
 pub(super) struct Session {
     client: Client,
-    driver: Driver,
-    ended: bool,
+    /// Gone when the connection has ended.
+    driver: Option<Driver>,
     stream: Arc<Stream>,
     texts: Arc<Texts>,
     prepared: [Option<Statement>; STEPS],
@@ -78,7 +78,7 @@ impl Session {
         let place = Place { process: 0, label };
         let prepared = Default::default();
         let mut session =
-            Self { client, driver, ended: false, stream, texts: texts.clone(), prepared, place, turn: 0 };
+            Self { client, driver: Some(driver), stream, texts: texts.clone(), prepared, place, turn: 0 };
         session.introduce().await?;
         Ok(session)
     }
@@ -114,16 +114,9 @@ impl Session {
     /// Whether it is still there, as far as can be told without asking. Reads what came unasked.
     pub(super) fn is_usable(&mut self) -> bool {
         if self.stream.stirs() {
-            let mut context = Context::from_waker(Waker::noop());
-            while !self.ended {
-                match (self.driver)(&mut context) {
-                    Poll::Pending => break,
-                    Poll::Ready(Some(Ok(_))) => {}
-                    Poll::Ready(None | Some(Err(_))) => self.ended = true,
-                }
-            }
+            turn(&mut self.driver, &mut Context::from_waker(Waker::noop()));
         }
-        !self.ended && !self.client.is_closed()
+        self.driver.is_some() && !self.client.is_closed()
     }
 
     /// Takes a lock, at once or in its turn.
@@ -150,28 +143,28 @@ impl Session {
 
     /// Runs statements without values.
     pub(super) async fn simple(&mut self, sql: &str) -> Result<Vec<SimpleQueryMessage>, Trouble> {
-        let Self { client, driver, ended, .. } = self;
-        driven(driver, ended, client.simple_query(sql)).await
+        let Self { client, driver, .. } = self;
+        driven(driver, client.simple_query(sql)).await
     }
 
     /// Runs one statement that is not prepared.
     pub(super) async fn ask(&mut self, sql: &str, values: &[(Value<'_>, Type)]) -> Result<Vec<Row>, Trouble> {
-        let Self { client, driver, ended, .. } = self;
-        driven(driver, ended, client.query_typed(sql, values)).await
+        let Self { client, driver, .. } = self;
+        driven(driver, client.query_typed(sql, values)).await
     }
 
     async fn run(&mut self, step: Step, values: &[Value<'_>]) -> Result<Vec<Row>, Trouble> {
-        let Self { client, driver, ended, texts, prepared, .. } = self;
+        let Self { client, driver, texts, prepared, .. } = self;
         let known = match &mut prepared[step as usize] {
             Some(known) => known,
             place => {
                 let types: &[Type] = if step == Step::Release { &[Type::INT8] } else { &[Type::TEXT, Type::INT8] };
-                let made = driven(driver, ended, client.prepare_typed(texts.of(step), types)).await;
+                let made = driven(driver, client.prepare_typed(texts.of(step), types)).await;
                 // Nothing was done yet.
                 place.insert(made.map_err(Trouble::not_done)?)
             }
         };
-        driven(driver, ended, client.query(known, values)).await
+        driven(driver, client.query(known, values)).await
     }
 }
 

@@ -1,94 +1,70 @@
-//! A PostgreSQL, plain clients of it, and what goes over the wire.
+//! What tests with servers of their own share.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub(crate) mod servers;
 pub(crate) mod wire;
 
-use std::time::Duration;
+use std::net::SocketAddr;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use tokio_postgres::{Client, NoTls};
-use tollgate_testkit::engines::{self, Config, Engine};
+use tollgate_core::{BootClock, Keeper, Locks, Result};
+use tollgate_postgres::{PostgresBackend, PostgresConfig};
 
-/// The PostgreSQL that all tests of a program share.
-pub(crate) fn shared() -> &'static Engine {
-    engines::shared(&Config::postgres())
+/// The URL of the server at `address`, as its own user.
+pub(crate) fn url(address: SocketAddr) -> String {
+    format!("postgres://postgres@{address}/postgres")
 }
 
-/// A plain client, as users have it.
-pub(crate) async fn client(engine: &Engine) -> Client {
-    client_of(engine, "postgres").await
+pub(crate) async fn backend_of(config: PostgresConfig) -> Result<PostgresBackend> {
+    tollgate_postgres::connect(config, Arc::new(BootClock::new(Keeper::global()?))).await
 }
 
-/// A plain client that logs in as `user`.
-pub(crate) async fn client_of(engine: &Engine, user: &str) -> Client {
-    let address = engine.address();
-    let config =
-        format!("host={} port={} user={user} dbname=postgres", address.ip(), address.port());
-    let (client, connection) = tokio_postgres::connect(&config, NoTls).await.unwrap();
+pub(crate) async fn backend(url: &str) -> Result<PostgresBackend> {
+    backend_of(PostgresConfig::from_url(url)?).await
+}
+
+pub(crate) async fn locks(url: &str) -> Result<Locks> {
+    Locks::new(Arc::new(backend(url).await?))
+}
+
+/// What `psql` prints, a row a line.
+pub(crate) fn psql(address: SocketAddr, sql: &str) -> String {
+    let mut command = Command::new("psql");
+    command.args([
+        "-X",
+        "-h",
+        "127.0.0.1",
+        "-p",
+        &address.port().to_string(),
+        "-U",
+        "postgres",
+        "-Atqc",
+        sql,
+    ]);
+    let output = command.output().unwrap();
+    String::from_utf8([output.stdout, output.stderr].concat()).unwrap().trim().to_owned()
+}
+
+/// The same as a number.
+pub(crate) fn number(address: SocketAddr, sql: &str) -> u64 {
+    let printed = psql(address, sql);
+    printed.parse().unwrap_or_else(|_| panic!("{sql}: {printed}"))
+}
+
+/// A connection of the test's own, driven in the background.
+pub(crate) async fn client(address: SocketAddr) -> tokio_postgres::Client {
+    let (client, connection) = tokio_postgres::connect(&url(address), tokio_postgres::NoTls).await.unwrap();
     tokio::spawn(connection);
     client
 }
 
-/// One value that a statement returns, as text.
-pub(crate) async fn value(client: &Client, sql: &str) -> String {
-    let row = client.query_one(&format!("select ({sql})::text"), &[]).await.unwrap();
-    row.get::<_, Option<String>>(0).unwrap_or_default()
-}
-
-/// The SQLSTATE of a statement that fails.
-#[track_caller]
-pub(crate) fn state<T: std::fmt::Debug>(answer: Result<T, tokio_postgres::Error>) -> String {
-    answer.unwrap_err().code().unwrap().code().to_owned()
-}
-
-pub(crate) fn secs(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
-}
-
-/// Waits until `sql` returns `expected`.
-pub(crate) async fn until(client: &Client, sql: &str, expected: &str) {
-    for _ in 0..4000 {
-        if value(client, sql).await == expected {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
+/// Waits until `condition` holds.
+pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !condition().await {
+        assert!(Instant::now() < end, "after 30 s still not: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    panic!("{sql} never returned {expected}");
-}
-
-/// Waits until the backend `pid` waits for a lock.
-pub(crate) async fn until_blocked(client: &Client, pid: &str) {
-    let sql = format!("select count(*) from pg_stat_activity where pid = {pid} and wait_event_type = 'Lock'");
-    until(client, &sql, "1").await;
-}
-
-/// Locks by leases, of a client of its own.
-pub(crate) async fn locks(engine: &Engine) -> tollgate_core::Locks {
-    let keeper = tollgate_core::Keeper::global().unwrap();
-    let clock = std::sync::Arc::new(tollgate_core::BootClock::new(keeper));
-    let config = tollgate_postgres::PostgresConfig::from_url(&url(engine)).unwrap();
-    let backend = tollgate_postgres::connect(config, clock).await.unwrap();
-    tollgate_core::Locks::new(std::sync::Arc::new(backend)).unwrap()
-}
-
-/// What users write.
-pub(crate) fn url(engine: &Engine) -> String {
-    format!("postgres://postgres@{}/postgres", engine.address())
-}
-
-/// Makes `replica`, which does not run, a copy of `primary` that follows it.
-pub(crate) fn copy(primary: &Engine, replica: &Engine) {
-    let data = replica.folder().join("node-1/data");
-    let kept = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(&data).unwrap());
-    for entry in std::fs::read_dir(&data).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) }.unwrap();
-    }
-    let address = primary.address();
-    let mut command = std::process::Command::new("/usr/lib/postgresql/15/bin/pg_basebackup");
-    command.args(["-R", "-X", "stream", "-c", "fast", "-U", "postgres", "-h", &address.ip().to_string()]);
-    command.arg("-p").arg(address.port().to_string()).arg("-D").arg(&data);
-    // PostgreSQL wants its data to be its own.
-    std::os::unix::process::CommandExt::uid(&mut command, kept);
-    let output = command.current_dir(replica.folder()).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

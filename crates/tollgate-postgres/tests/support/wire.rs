@@ -14,7 +14,7 @@ pub(crate) fn asks_for(operation: Operation, frame: &[u8]) -> bool {
         Operation::Acquire => takes || acquires && said(8),
         Operation::Withdraw => values.len() == 3 && said(2),
         Operation::Extend => values.len() == 4,
-        Operation::Release => values.len() == 2 || values.len() == 3 && !said(2),
+        Operation::Release => values.len() == 2 || values.len() == 3 && values[2] == Some(&[0]),
     }
 }
 
