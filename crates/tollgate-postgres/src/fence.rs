@@ -15,8 +15,9 @@ pub const NO_TOKEN: &str = "TG428";
 const SQL: &str = include_str!("fence.sql");
 /// What the tables' comment says if everything is there.
 const INSTALLED: &str = "tollgate fence 1";
-const NOT_INSTALLED: Missing =
-    Missing("the fence is not installed in this database; call PostgresFence::install once, or run its sql()");
+const NOT_INSTALLED: Missing = Missing(
+    "the fence is not installed in this database; call PostgresFence::install once, or run its sql()",
+);
 
 /// A fence around data in PostgreSQL: a transaction that comes with a stale token fails as a whole, whatever its
 /// client believes.
@@ -129,14 +130,19 @@ impl PostgresFence {
 
     async fn ask(&self, transaction: &mut Transaction<'_>, resource: &str, fence: Fence) -> Result<()> {
         if resource.is_empty() || resource.contains('\0') {
-            return Err(Error::invalid("a resource is called by at least one character, and none of them is NUL"));
+            return Err(Error::invalid(
+                "a resource is called by at least one character, and none of them is NUL",
+            ));
         }
         let statement = if fence.is_exclusive() { &self.admit } else { &self.admit_shared };
         let token = i64::from(fence);
-        let asked = transaction.query_typed(statement, &[(&resource, Type::TEXT), (&token, Type::INT8)]).await;
+        let asked =
+            transaction.query_typed(statement, &[(&resource, Type::TEXT), (&token, Type::INT8)]).await;
         match asked {
             Ok(_) => Ok(()),
-            Err(error) => Err(refusal(&error, fence).unwrap_or_else(|| in_transaction(error, &NOT_INSTALLED))),
+            Err(error) => {
+                Err(refusal(&error, fence).unwrap_or_else(|| in_transaction(error, &NOT_INSTALLED)))
+            }
         }
     }
 }

@@ -119,7 +119,8 @@ impl TransactionLocks {
         loop {
             let left = limit.map(|limit| limit.saturating_sub(started.elapsed()));
             let patience = left.map_or(IN_LINE, |left| left.clamp(MOMENT, IN_LINE));
-            let taken = self.take(transaction, &name, patience).await.map_err(|error| fail(error).on(&name))?;
+            let taken =
+                self.take(transaction, &name, patience).await.map_err(|error| fail(error).on(&name))?;
             if taken.is_some() || limit.is_some_and(|limit| started.elapsed() >= limit) {
                 return Ok(taken);
             }

@@ -33,9 +33,10 @@ pub(crate) fn in_transaction(error: tokio_postgres::Error, missing: &Missing) ->
             ErrorKind::Timeout,
             "a time limit of this connection ended the wait (statement_timeout, lock_timeout); begin the transaction again",
         ),
-        SqlState::IN_FAILED_SQL_TRANSACTION => {
-            (ErrorKind::InvalidArgument, "the transaction has failed before this; roll it back, and begin it again")
-        }
+        SqlState::IN_FAILED_SQL_TRANSACTION => (
+            ErrorKind::InvalidArgument,
+            "the transaction has failed before this; roll it back, and begin it again",
+        ),
         SqlState::READ_ONLY_SQL_TRANSACTION => (
             ErrorKind::Config,
             "the transaction can only read, or the server is a replica; begin one that writes, on the primary",

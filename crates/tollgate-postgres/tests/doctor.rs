@@ -39,7 +39,8 @@ async fn of_one_as_it_comes_there_is_nothing_to_change_and_nothing_was_changed()
 #[tokio::test]
 async fn what_a_crash_forgets_is_told() {
     let careless = ["fsync=off", "full_page_writes=off", "synchronous_commit=off", "autovacuum=off"];
-    let config = careless.iter().fold(Config::postgres(), |config, setting| config.argument("-c").argument(*setting));
+    let config =
+        careless.iter().fold(Config::postgres(), |config, setting| config.argument("-c").argument(*setting));
     let engine = engines::private(&config).unwrap();
     let checkup = examined(&url(&engine)).await;
     for words in ["fsync is off", "synchronous_commit is off", "autovacuum is off"] {
@@ -122,7 +123,12 @@ async fn a_replica_is_no_place_for_locks_and_its_primary_says_what_is_lost_with_
     replica.stop();
     support::servers::copy(&primary, &replica);
     replica.restart(engines::Data::Kept).unwrap();
-    support::servers::until(&admin, "select count(*) from pg_stat_replication where state = 'streaming'", "1").await;
+    support::servers::until(
+        &admin,
+        "select count(*) from pg_stat_replication where state = 'streaming'",
+        "1",
+    )
+    .await;
     let checkup = examined(&url(&replica)).await;
     finding(&checkup, Severity::Problem, "in recovery");
     let checkup = examined(&url(&primary)).await;
@@ -130,7 +136,12 @@ async fn a_replica_is_no_place_for_locks_and_its_primary_says_what_is_lost_with_
     assert_eq!(checkup.guarantees.under(Fault::FailedOver).tokens, Basis::Broken);
     admin.batch_execute("alter system set synchronous_standby_names = '*'").await.unwrap();
     admin.batch_execute("select pg_reload_conf()").await.unwrap();
-    support::servers::until(&admin, "select count(*) from pg_stat_replication where sync_state = 'sync'", "1").await;
+    support::servers::until(
+        &admin,
+        "select count(*) from pg_stat_replication where sync_state = 'sync'",
+        "1",
+    )
+    .await;
     let checkup = examined(&url(&primary)).await;
     finding(&checkup, Severity::Fine, "commits wait for replicas");
     assert_eq!(checkup.guarantees.under(Fault::FailedOver).tokens, Basis::Kept);

@@ -32,7 +32,10 @@ async fn with_table(table: &str) -> (tokio_postgres::Client, PostgresFence) {
     let client = client(shared()).await;
     let fence = PostgresFence::new();
     fence.install(&client).await.unwrap();
-    client.batch_execute(&format!("create table {table} (n int); insert into {table} values (0)")).await.unwrap();
+    client
+        .batch_execute(&format!("create table {table} (n int); insert into {table} values (0)"))
+        .await
+        .unwrap();
     (client, fence)
 }
 
@@ -151,7 +154,11 @@ async fn whoever_waited_for_a_newer_holder_is_refused_also_with_a_fixed_snapshot
         let refused = waits.await.unwrap().unwrap_err();
         // With a fixed snapshot PostgreSQL itself has the transaction begin again.
         assert!(matches!(refused.kind(), ErrorKind::Lost | ErrorKind::Unavailable), "{isolation}: {refused}");
-        assert_eq!(refused.kind() == ErrorKind::Lost, isolation == "read committed", "{isolation}: {refused}");
+        assert_eq!(
+            refused.kind() == ErrorKind::Lost,
+            isolation == "read committed",
+            "{isolation}: {refused}"
+        );
     }
 }
 
@@ -213,7 +220,10 @@ async fn a_guard_for_each_row_writes_what_was_to_be_written() {
     let [token] = exclusive().await;
     let mut transaction = client.transaction().await.unwrap();
     fence.admit(&mut transaction, "each_row/42", token).await.unwrap();
-    transaction.batch_execute("insert into each_row values (1), (2); update each_row set n = n + 10").await.unwrap();
+    transaction
+        .batch_execute("insert into each_row values (1), (2); update each_row set n = n + 10")
+        .await
+        .unwrap();
     transaction.batch_execute("delete from each_row where n = 11").await.unwrap();
     transaction.commit().await.unwrap();
     assert_eq!(value(&client, "select string_agg(n::text, ',' order by n) from each_row").await, "10,12");
@@ -236,7 +246,11 @@ async fn plain_sql_says_the_same() {
         ("tollgate.admit('plain', 9007199254740992)", Some("22003")),
     ] {
         let answer = client.batch_execute(&format!("select {call}")).await;
-        assert_eq!(answer.err().map(|error| error.code().unwrap().code().to_owned()).as_deref(), expected, "{call}");
+        assert_eq!(
+            answer.err().map(|error| error.code().unwrap().code().to_owned()).as_deref(),
+            expected,
+            "{call}"
+        );
     }
 }
 
@@ -264,7 +278,9 @@ async fn many_install_at_once_and_who_may_not_is_told_what_to_do() {
     assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");
     transaction.rollback().await.unwrap();
     admin
-        .batch_execute("grant usage on schema tollgate to app; grant select, insert, update on tollgate.fences to app")
+        .batch_execute(
+            "grant usage on schema tollgate to app; grant select, insert, update on tollgate.fences to app",
+        )
         .await
         .unwrap();
     // It is there, so nothing has to be created.

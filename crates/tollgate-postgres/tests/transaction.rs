@@ -212,7 +212,10 @@ async fn two_that_wait_for_each_other_are_told() {
         }
     );
     let kinds = [a, b].map(|asked| asked.err().map(|error| error.kind()));
-    assert!(kinds == [Some(ErrorKind::Deadlock), None] || kinds == [None, Some(ErrorKind::Deadlock)], "{kinds:?}");
+    assert!(
+        kinds == [Some(ErrorKind::Deadlock), None] || kinds == [None, Some(ErrorKind::Deadlock)],
+        "{kinds:?}"
+    );
 }
 
 #[tokio::test]

@@ -9,8 +9,8 @@ use tollgate_core::capabilities::Modes;
 use tollgate_core::wait::Outage;
 use tollgate_core::{
     Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Contention, Deadline, Details, Error,
-    ErrorKind, Event, Extension, Grant, Keeper, LockName, LockState, LossCause, Mode, Release, Result, Revocation,
-    Token, events,
+    ErrorKind, Event, Extension, Grant, Keeper, LockName, LockState, LossCause, Mode, Release, Result,
+    Revocation, Token, events,
 };
 
 use super::books::{Books, Entry, Hopeless};
@@ -148,7 +148,9 @@ impl Shared {
         loop {
             let error = match self.ask(claim, true).await {
                 Ok(Asked::Granted(grant)) => return Ok(Grant { waited: grant.waited || waited, ..grant }),
-                Ok(Asked::Busy) => Error::new(ErrorKind::Unavailable, "PostgreSQL took the request for an old one"),
+                Ok(Asked::Busy) => {
+                    Error::new(ErrorKind::Unavailable, "PostgreSQL took the request for an old one")
+                }
                 Err(error) => error,
             };
             waited |= self.books.find(claim.owner).is_some_and(|entry| entry.state().queued);
@@ -213,7 +215,11 @@ impl Shared {
     }
 
     /// Closes a connection that is dead for us, and has the server know it, so that the lock is free.
-    pub(super) fn disconnect(self: &Arc<Self>, entry: &Arc<Entry>, place: &mut Option<super::session::Session>) {
+    pub(super) fn disconnect(
+        self: &Arc<Self>,
+        entry: &Arc<Entry>,
+        place: &mut Option<super::session::Session>,
+    ) {
         *place = None;
         let (shared, entry) = (self.clone(), entry.clone());
         drop(self.keeper.spawn(async move {
@@ -243,7 +249,8 @@ fn refused(trouble: Trouble, entry: &Entry) -> Error {
     let canceled = trouble.is_answer();
     let error = trouble.into_error("the acquire");
     if canceled && entry.waits && error.kind() == ErrorKind::Unavailable {
-        return Error::new(ErrorKind::Unavailable, "the wait was ended from outside; try again").caused_by(error);
+        return Error::new(ErrorKind::Unavailable, "the wait was ended from outside; try again")
+            .caused_by(error);
     }
     error
 }
@@ -321,7 +328,9 @@ impl Backend for AdvisoryBackend {
     }
 
     fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<Option<LockState>>> {
-        Box::pin(async move { view::inspect(&self.shared.sessions, name).await.map_err(|error| error.on(name)) })
+        Box::pin(
+            async move { view::inspect(&self.shared.sessions, name).await.map_err(|error| error.on(name)) },
+        )
     }
 
     fn list(&self, prefix: &str) -> BoxStream<'_, Result<LockState>> {
@@ -342,7 +351,9 @@ impl Backend for AdvisoryBackend {
     fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>> {
         Box::pin(async move {
             let sessions = &self.shared.sessions;
-            let Some(place) = view::holder(sessions, name, token).await? else { return Ok(Revocation::NotHeld) };
+            let Some(place) = view::holder(sessions, name, token).await? else {
+                return Ok(Revocation::NotHeld);
+            };
             sessions.end(&place).await.map_err(|error| match error.kind() {
                 ErrorKind::Denied => Error::new(
                     ErrorKind::Denied,
@@ -363,6 +374,8 @@ impl Backend for AdvisoryBackend {
 
 impl std::fmt::Debug for AdvisoryBackend {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AdvisoryBackend").field("modes", &Modes { shared: true, permit: false }).finish_non_exhaustive()
+        f.debug_struct("AdvisoryBackend")
+            .field("modes", &Modes { shared: true, permit: false })
+            .finish_non_exhaustive()
     }
 }

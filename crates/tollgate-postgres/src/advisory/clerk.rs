@@ -92,7 +92,10 @@ impl Shared {
             // It is tried again.
             return self.books.put_back(leavers);
         }
-        leavers.into_iter().filter_map(|(_, session)| session).for_each(|session| self.sessions.take_back(session));
+        leavers
+            .into_iter()
+            .filter_map(|(_, session)| session)
+            .for_each(|session| self.sessions.take_back(session));
     }
 
     /// Writes down who has been there for a while.

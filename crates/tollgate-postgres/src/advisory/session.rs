@@ -67,7 +67,10 @@ impl Session {
 
     async fn open_to(config: &PostgresConfig, texts: &Arc<Texts>, host: &Host, port: u16) -> Result<Self> {
         let stream = reach(host, port).await.map_err(|error| {
-            let message = format!("no PostgreSQL answers at {}; is it running, and is the address right?", config.address());
+            let message = format!(
+                "no PostgreSQL answers at {}; is it running, and is the address right?",
+                config.address()
+            );
             Error::new(ErrorKind::Unavailable, message).caused_by(error)
         })?;
         let stream = Arc::new(stream);
@@ -158,7 +161,8 @@ impl Session {
         let known = match &mut prepared[step as usize] {
             Some(known) => known,
             place => {
-                let types: &[Type] = if step == Step::Release { &[Type::INT8] } else { &[Type::TEXT, Type::INT8] };
+                let types: &[Type] =
+                    if step == Step::Release { &[Type::INT8] } else { &[Type::TEXT, Type::INT8] };
                 let made = driven(driver, client.prepare_typed(texts.of(step), types)).await;
                 // Nothing was done yet.
                 place.insert(made.map_err(Trouble::not_done)?)
@@ -184,7 +188,12 @@ async fn reach(host: &Host, port: u16) -> std::io::Result<Stream> {
 }
 
 /// Logs in over a socket.
-async fn greet(config: &PostgresConfig, server: &Config, host: &Host, socket: Socket) -> Result<(Client, Driver)> {
+async fn greet(
+    config: &PostgresConfig,
+    server: &Config,
+    host: &Host,
+    socket: Socket,
+) -> Result<(Client, Driver)> {
     let failed = |error| of_connect(error, config);
     let Some(files) = &config.tls else {
         let (client, mut connection) = server.connect_raw(socket, NoTls).await.map_err(failed)?;
@@ -195,8 +204,9 @@ async fn greet(config: &PostgresConfig, server: &Config, host: &Host, socket: So
         Host::Unix(_) => "",
     };
     let mut tls = MakeRustlsConnect::new((*tollgate_core::tls::client(files, &[])?).clone());
-    let tls = MakeTlsConnect::<Socket>::make_tls_connect(&mut tls, name)
-        .map_err(|error| Error::invalid(format!("{name:?} cannot be the name of a server with a certificate: {error}")))?;
+    let tls = MakeTlsConnect::<Socket>::make_tls_connect(&mut tls, name).map_err(|error| {
+        Error::invalid(format!("{name:?} cannot be the name of a server with a certificate: {error}"))
+    })?;
     let (client, mut connection) = server.connect_raw(socket, tls).await.map_err(failed)?;
     Ok((client, Box::new(move |context| connection.poll_message(context))))
 }

@@ -13,8 +13,8 @@ use super::texts::Texts;
 use crate::config::{PostgresConfig, TO_CONNECT};
 use crate::error::{Trouble, silent};
 use crate::link::Value;
-use crate::pooled::is_pooled;
 use crate::plain;
+use crate::pooled::is_pooled;
 
 /// How long a statement that does not wait for a lock may take.
 pub(super) const TO_ANSWER: Duration = Duration::from_secs(5);
@@ -50,7 +50,8 @@ impl Sessions {
     }
 
     async fn install(&self) -> Result<()> {
-        let table = self.texts.seen.split_whitespace().find(|word| word.contains("sessions")).unwrap_or_default();
+        let table =
+            self.texts.seen.split_whitespace().find(|word| word.contains("sessions")).unwrap_or_default();
         let comment = "select obj_description(to_regclass($1), 'pg_class')";
         let there = self.ask(comment, &[(&table, Type::TEXT)]).await?;
         if there.first().and_then(|row| row.get::<_, Option<&str>>(0)) == Some(INSTALLED) {
@@ -58,7 +59,10 @@ impl Sessions {
         }
         let mut desk = self.desk.lock().await;
         let Some(session) = desk.as_mut() else {
-            return Err(Error::new(ErrorKind::Unavailable, "the connection to PostgreSQL was lost; try again"));
+            return Err(Error::new(
+                ErrorKind::Unavailable,
+                "the connection to PostgreSQL was lost; try again",
+            ));
         };
         // Several statements in one request are one transaction.
         match session.simple(&self.texts.install).await {
@@ -169,7 +173,9 @@ async fn refuse_a_pooler(config: &PostgresConfig) -> Result<()> {
     let looking = async {
         let one = plain::connect(config, &config.server).await?;
         let other = plain::connect(config, &config.server).await?;
-        is_pooled(&one, &other).await.map_err(|error| Trouble::of(error).not_done().into_error("a connection"))
+        is_pooled(&one, &other)
+            .await
+            .map_err(|error| Trouble::of(error).not_done().into_error("a connection"))
     };
     let pooled = tokio::time::timeout(TO_CONNECT, looking).await.unwrap_or_else(|_| {
         let message = format!("the PostgreSQL at {} did not answer within {TO_CONNECT:?}", config.address());

@@ -109,7 +109,11 @@ impl AsyncRead for Socket {
 }
 
 impl AsyncWrite for Socket {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         match self.here()? {
             Known::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
             Known::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
@@ -201,7 +205,8 @@ mod tests {
         runtime().block_on(async {
             let stirs = until_it_stirs(ours.clone());
             let mut stirs = std::pin::pin!(stirs);
-            let at_once = std::future::poll_fn(|context| Poll::Ready(stirs.as_mut().poll(context).is_ready()));
+            let at_once =
+                std::future::poll_fn(|context| Poll::Ready(stirs.as_mut().poll(context).is_ready()));
             assert!(!at_once.await);
             drop(theirs);
             stirs.await.unwrap();

@@ -98,7 +98,8 @@ pub(super) async fn list(sessions: &Sessions, prefix: &str) -> Result<Vec<LockSt
             by_name.entry(name).or_default().push(one);
         }
     }
-    let named = by_name.into_iter().filter_map(|(name, seen)| state(LockName::new(name).ok()?, seen.into_iter()));
+    let named =
+        by_name.into_iter().filter_map(|(name, seen)| state(LockName::new(name).ok()?, seen.into_iter()));
     Ok(named.collect())
 }
 

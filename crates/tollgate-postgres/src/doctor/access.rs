@@ -52,9 +52,11 @@ mod tests {
     use super::super::seen::tests::healthy;
     use super::*;
 
+    type Case = (fn(&mut Rights), Severity, &'static str);
+
     #[test]
     fn who_may_not_is_told_which_right_is_missing() {
-        let cases: [(fn(&mut Rights), Severity, &str); 5] = [
+        let cases: [Case; 5] = [
             (|_| {}, Severity::Fine, ""),
             (|r| r.may_use_tables = false, Severity::Problem, "grant usage on schema tollgate to app"),
             (|r| r.has_tables = false, Severity::Problem, "sql-schema"),

@@ -101,9 +101,11 @@ mod tests {
         (worst.severity, worst.what)
     }
 
+    type Case = (fn(&mut Durability), Severity, &'static str);
+
     #[test]
     fn what_a_crash_or_a_fail_over_forgets_is_told() {
-        let cases: [(fn(&mut Durability), Severity, &str); 7] = [
+        let cases: [Case; 7] = [
             (|_| {}, Severity::Fine, "disk"),
             (|d| d.fsync = false, Severity::Problem, "fsync is off"),
             (|d| d.full_page_writes = false, Severity::Problem, "full_page_writes"),

@@ -34,8 +34,16 @@ pub(super) fn look(load: &Load, findings: &mut Vec<Finding>) {
         ));
     }
     for (count, what, advice) in [
-        (load.old_prepared, "prepared transactions are neither committed nor rolled back", "see pg_prepared_xacts, and rollback prepared"),
-        (load.dead_slots, "replication slots keep old rows, and nobody reads from them", "see pg_replication_slots, and pg_drop_replication_slot"),
+        (
+            load.old_prepared,
+            "prepared transactions are neither committed nor rolled back",
+            "see pg_prepared_xacts, and rollback prepared",
+        ),
+        (
+            load.dead_slots,
+            "replication slots keep old rows, and nobody reads from them",
+            "see pg_replication_slots, and pg_drop_replication_slot",
+        ),
     ] {
         if count > 0 {
             findings.push(Finding::note(
@@ -85,10 +93,14 @@ mod tests {
 
     #[test]
     fn what_keeps_rows_from_being_cleaned_up_is_told() {
-        let minutes = |age: u64| Some(Oldest { age: Duration::from_secs(age * 60), process: 77, state: "idle".into() });
+        let minutes =
+            |age: u64| Some(Oldest { age: Duration::from_secs(age * 60), process: 77, state: "idle".into() });
         assert_eq!(judged(|load| load.oldest = minutes(9)).len(), 1);
         let long = judged(|load| load.oldest = minutes(11));
-        assert!(long[1].advice.as_deref().unwrap_or_default().contains("pg_terminate_backend(77)"), "{long:?}");
+        assert!(
+            long[1].advice.as_deref().unwrap_or_default().contains("pg_terminate_backend(77)"),
+            "{long:?}"
+        );
         assert_eq!(judged(|load| load.cleans_up = false)[1].severity, Severity::Problem);
         assert_eq!(judged(|load| (load.old_prepared, load.dead_slots) = (1, 2)).len(), 3);
         assert_eq!(judged(|load| load.table_bytes = 1 << 30).len(), 2);

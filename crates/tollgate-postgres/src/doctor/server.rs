@@ -68,7 +68,11 @@ mod tests {
     #[test]
     fn a_replica_and_an_old_server_are_problems() {
         let replica = judged(&Seen { in_recovery: true, ..healthy() });
-        assert!(replica.iter().any(|found| found.severity == Severity::Problem && found.what.contains("recovery")));
+        assert!(
+            replica
+                .iter()
+                .any(|found| found.severity == Severity::Problem && found.what.contains("recovery"))
+        );
         let old = judged(&Seen { version_number: 110_022, ..healthy() });
         assert_eq!(old[0].severity, Severity::Problem);
     }

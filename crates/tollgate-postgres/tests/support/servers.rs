@@ -18,8 +18,7 @@ pub(crate) async fn client(engine: &Engine) -> Client {
 /// A plain client that logs in as `user`.
 pub(crate) async fn client_of(engine: &Engine, user: &str) -> Client {
     let address = engine.address();
-    let config =
-        format!("host={} port={} user={user} dbname=postgres", address.ip(), address.port());
+    let config = format!("host={} port={} user={user} dbname=postgres", address.ip(), address.port());
     let (client, connection) = tokio_postgres::connect(&config, NoTls).await.unwrap();
     tokio::spawn(connection);
     client
