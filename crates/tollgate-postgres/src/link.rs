@@ -19,7 +19,7 @@ use crate::error::{Trouble, of_connect, silent};
 use crate::statement::{COUNT, Statement, Texts};
 
 /// What drives a connection: it ends when that does, and says what the server says unasked.
-type Driver = Box<
+pub(crate) type Driver = Box<
     dyn FnMut(&mut Context<'_>) -> Poll<Option<std::result::Result<AsyncMessage, tokio_postgres::Error>>>
         + Send,
 >;
@@ -131,7 +131,7 @@ impl Link {
 }
 
 /// Reads and writes what there is. Nobody here wants what the server says unasked.
-fn turn(driver: &mut Option<Driver>, context: &mut Context<'_>) {
+pub(crate) fn turn(driver: &mut Option<Driver>, context: &mut Context<'_>) {
     while let Some(drive) = driver {
         match drive(context) {
             Poll::Pending => return,
@@ -142,7 +142,7 @@ fn turn(driver: &mut Option<Driver>, context: &mut Context<'_>) {
 }
 
 /// Waits for `request` and does what it takes meanwhile.
-async fn driven<T>(
+pub(crate) async fn driven<T>(
     driver: &mut Option<Driver>,
     request: impl Future<Output = std::result::Result<T, tokio_postgres::Error>>,
 ) -> std::result::Result<T, Trouble> {

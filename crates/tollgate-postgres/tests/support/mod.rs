@@ -1,6 +1,7 @@
 //! What tests with servers of their own share.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub(crate) mod servers;
 pub(crate) mod wire;
 
 use std::net::SocketAddr;

@@ -19,7 +19,7 @@ pub(crate) fn asks_for(operation: Operation, frame: &[u8]) -> bool {
 }
 
 /// The values of a statement that is executed.
-fn values(frame: &[u8]) -> Option<Vec<Option<&[u8]>>> {
+pub(crate) fn values(frame: &[u8]) -> Option<Vec<Option<&[u8]>>> {
     let mut rest = frame;
     while rest.len() >= 5 {
         let length = u32::from_be_bytes(rest[1..5].try_into().ok()?) as usize;
