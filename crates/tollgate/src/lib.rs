@@ -96,6 +96,11 @@ struct EtcdPage;
 #[doc = include_str!("../../../docs/backends/zookeeper.md")]
 struct ZooKeeperPage;
 
+/// Compiles what docs/backends/postgres.md shows.
+#[cfg(all(doctest, feature = "postgres"))]
+#[doc = include_str!("../../../docs/backends/postgres.md")]
+struct PostgresPage;
+
 /// Compiles what docs/backends/redis.md shows.
 #[cfg(all(doctest, feature = "redis"))]
 #[doc = include_str!("../../../docs/backends/redis.md")]
