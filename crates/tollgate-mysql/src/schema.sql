@@ -200,14 +200,19 @@ begin
         -- It may be in already: this is asked again, or it was let in and has not heard of it.
         if v_owner = p_owner and v_expires > at then
             set outcome = 'g', own_token = v_token, own_sent = v_sent;
+            if p_ticket is not null then
+                -- Others see a commit before it is on the disk. This one waits until all before it are.
+                update tollgate_locks set expires = ends, sent = p_sent where name = p_name;
+                set own_sent = p_sent;
+            end if;
             leave answer;
         end if;
         if v_holders + v_waiters > 0 then
             call tollgate_bury(p_name, at, p_mode = 'p');
             select ticket, token into own_ticket, own_token from tollgate_claims
             where owner = p_owner and name = p_name for update;
-            if own_ticket is not null and own_token is null and p_ticket is not null then
-                -- Late or not, it is alive.
+            if own_ticket is not null and p_ticket is not null then
+                -- Late or not, it is alive. If it is in, this says so on the disk.
                 update tollgate_claims set expires = ends, sent = p_sent where name = p_name and ticket = own_ticket;
             end if;
             call tollgate_advance(p_name, at);
