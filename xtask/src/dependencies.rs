@@ -18,7 +18,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tollgate-embedded", &["tollgate-core", "tollgate-engine"]),
     ("tollgate-etcd", &["tollgate-core"]),
     ("tollgate-local", &["tollgate-core"]),
+    ("tollgate-postgres", &["tollgate-core", "tollgate-sql"]),
     ("tollgate-redis", &["tollgate-core"]),
+    // What all databases have in common, and no driver.
+    ("tollgate-sql", &["tollgate-core"]),
     ("tollgate-zookeeper", &["tollgate-core"]),
     // The facade alone knows every backend.
     (
@@ -28,6 +31,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "tollgate-embedded",
             "tollgate-etcd",
             "tollgate-local",
+            "tollgate-postgres",
             "tollgate-redis",
             "tollgate-zookeeper",
         ],

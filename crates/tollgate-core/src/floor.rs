@@ -5,6 +5,14 @@ use tollgate_types::Token;
 
 use crate::error::{Error, ErrorKind, Result};
 
+/// Refuses a floor that no token can be above.
+pub fn check(floor: Token) -> Result<()> {
+    match floor.next() {
+        Some(_) => Ok(()),
+        None => Err(Error::invalid(format!("no token can be larger than {floor}; use a lower floor"))),
+    }
+}
+
 /// The steps by which tokens were raised, oldest first, for engines whose tokens are numbers they give anyway.
 ///
 /// A claim's token is its number and what was added when it came. So later claims have larger tokens, and those who

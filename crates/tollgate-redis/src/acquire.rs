@@ -1,18 +1,19 @@
 //! Taking a lock: with a script and a place in the queue, or with plain commands where nobody else wants it.
 
 use std::io::Write;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
-use tollgate_core::wait::Outage;
-use tollgate_core::{Age, Claim, Error, ErrorKind, Grant, Mode, Moment, OwnerId, Result, Token};
+use tollgate_core::inbox::Inbox;
+use tollgate_core::queued::{Queue, Wait};
+use tollgate_core::{Age, Claim, Error, ErrorKind, Mode, Moment, OwnerId, Result, Token};
 
-use crate::backend::{EXPIRY_EVERY, RedisBackend, millis, note_age};
+use crate::backend::{EXPIRY_EVERY, RedisBackend, millis};
 use crate::error::{of_request, unexpected};
-use crate::inbox::{Expected, HandOver};
 use crate::keys::{fence_of, key_of};
 use crate::link::Link;
-use crate::reply::{Acquired, Wait, write_details};
+use crate::reply::{Acquired, acquired, write_details};
 use crate::script;
 
 /// How often the first waiter looks whether its turn has come, if messages arrive here and if not.
@@ -127,7 +128,7 @@ impl RedisBackend {
         let request = self.by_owner(&script::ACQUIRE, key, claim.owner);
         let request =
             request.arg(kind).arg(millis(claim.ttl)).arg(rest).arg(if how == Ask::Once { "0" } else { "1" });
-        Acquired::parse(&self.site.run(key, &request, |link| asking.over = Some(link.clone())).await?)
+        acquired(&self.site.run(key, &request, |link| asking.over = Some(link.clone())).await?)
     }
 
     /// Takes a lock that nobody has, and that this client had lately, with plain commands: they cost Redis half of what
@@ -182,7 +183,7 @@ impl RedisBackend {
                 "the lock was lost in the moment it was taken; try again",
             ));
         }
-        let drawn = Acquired::parse(&answer)?;
+        let drawn = acquired(&answer)?;
         if let (Acquired::Granted { age, .. }, Some(link)) = (&drawn, &asking.over) {
             link.clock().set(age.0, self.clock.now());
         }
@@ -192,55 +193,18 @@ impl RedisBackend {
         }
         Ok(drawn)
     }
+}
 
-    pub(crate) async fn wait(&self, claim: &Claim) -> Result<Grant> {
-        let mut expected: Option<Expected> = None;
-        let mut outage = Outage::default();
-        loop {
-            let mut losses = self.inbox.losses();
-            let asked = match &expected {
-                None => self.ask(claim, Ask::ToWait).await?,
-                Some(_) => match self.ask_again(claim).await {
-                    Ok(asked) => asked,
-                    Err(error) => {
-                        tokio::time::sleep(outage.pause(error)?).await;
-                        continue;
-                    }
-                },
-            };
-            outage.is_over();
-            let wait = match asked {
-                Acquired::Granted { token, sent, age } => {
-                    note_age(claim, age);
-                    let waited = expected.is_some();
-                    if expected.is_some_and(|mut expected| expected.arrives.try_recv().is_err()) {
-                        self.inbox.missed();
-                    }
-                    return Ok(Grant { waited, ..self.grant(claim, token, sent) });
-                }
-                Acquired::Queued { wait, age } => {
-                    note_age(claim, age);
-                    wait
-                }
-                Acquired::Busy { contention, .. } => return Err(unexpected(&contention)),
-            };
-            let expected = expected.get_or_insert_with(|| self.inbox.expect(claim.owner));
-            tokio::select! {
-                biased;
-                Ok(HandOver { token, sent }) = &mut expected.arrives => {
-                    return Ok(self.grant(claim, token, sent).after_waiting());
-                }
-                // The message may have gone with the connection.
-                Ok(()) = losses.changed() => {}
-                // On this runtime's own timers: the keeper's would wake its thread for every wait.
-                () = tokio::time::sleep(self.pause(claim.ttl, wait)) => {}
-            }
-        }
+impl Queue for RedisBackend {
+    type Place = ();
+
+    async fn enter(&self, claim: &Claim) -> Result<Acquired> {
+        self.ask(claim, Ask::ToWait).await
     }
 
-    /// Asks as one that waits. If it is not known what became of the last time, that connection is closed on both
-    /// sides first: what is still on its way must not arrive when this claim is over.
-    async fn ask_again(&self, claim: &Claim) -> Result<Acquired> {
+    /// If it is not known what became of the last time, that connection is closed on both sides first: what is still on its
+    /// way must not arrive when this claim is over.
+    async fn again(&self, claim: &Claim, _place: &()) -> Result<Acquired> {
         let before = self.unanswered().get(&claim.owner).cloned();
         if let Some(link) = before {
             self.site.cut(&link).await?;
@@ -249,12 +213,15 @@ impl RedisBackend {
         self.ask(claim, Ask::AsWaiter).await
     }
 
-    /// Until a waiter asks again: its place is refreshed every third of its ttl, and it looks now and then
-    /// whether its turn has come without a message, the more often the nearer it is. All of a queue together ask
-    /// about as often as a few of them would.
-    fn pause(&self, ttl: Duration, wait: Wait) -> Duration {
+    fn inbox(&self) -> &Arc<Inbox> {
+        &self.inbox
+    }
+
+    /// A waiter looks now and then whether its turn has come without a message, the more often the nearer it is. All of a
+    /// queue together ask about as often as a few of them would.
+    fn pause(&self, claim: &Claim, wait: Wait) -> Duration {
         let look = if self.inbox.hears() { HEARING } else { DEAF };
-        let pause = (ttl / 3).min(look * (wait.ahead + 1));
+        let pause = (claim.ttl / 3).min(look * (wait.ahead + 1));
         match wait.free_in {
             _ if wait.ahead > 0 => pause,
             _ if wait.foreign => pause.min(FOREIGN_EVERY),

@@ -6,21 +6,21 @@ use std::time::Duration;
 
 use futures_util::stream;
 use redis::{FromRedisValue, Value};
+use tollgate_core::inbox::Inbox;
+use tollgate_core::queued::{self, granted, note_age};
+use tollgate_core::recent::Recent;
 use tollgate_core::{
-    Age, Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Deadline, Details, ErrorKind,
-    Event, Extension, Grant, LockName, LockState, LossCause, Moment, OwnerId, Release, Result, Revocation,
-    Token, events,
+    Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Deadline, Details, ErrorKind, Event,
+    Extension, Grant, LockName, LockState, LossCause, OwnerId, Release, Result, Revocation, Token, events,
 };
 
 use crate::acquire::Ask;
 use crate::capabilities::capabilities;
 use crate::config::RedisConfig;
-use crate::error::{check_floor, is_of_another_type, unexpected};
-use crate::inbox::Inbox;
+use crate::error::{is_of_another_type, unexpected};
 use crate::keys::{check_prefix, key_of};
 use crate::link::Link;
 use crate::links::Subscription;
-use crate::recent::Recent;
 use crate::reply::{Acquired, Inspected, state, written};
 use crate::scan::Scan;
 use crate::script::{self, Request, Script};
@@ -71,7 +71,7 @@ impl RedisBackend {
 
     /// Makes every later token of `name` larger than `floor`, as a move from another engine needs it.
     pub async fn raise_floor(&self, name: &LockName, floor: Token) -> Result<()> {
-        check_floor(floor)?;
+        tollgate_core::floor::check(floor)?;
         let key = key_of(&self.prefix, name);
         self.run(&key, &Request::new(&script::FLOOR, &key).arg(floor.get())).await.map(drop)
     }
@@ -84,11 +84,6 @@ impl RedisBackend {
     /// A script that acts on what `owner` has or wants of a lock.
     pub(crate) fn by_owner(&self, script: &'static Script, key: &str, owner: OwnerId) -> Request {
         Request::new(script, key).arg(owner.hex_digits().as_slice())
-    }
-
-    pub(crate) fn grant(&self, claim: &Claim, token: Token, sent: Moment) -> Grant {
-        let age = claim.party.as_ref().and_then(|party| party.stamp().age);
-        Grant::new(claim, token, Deadline::counted_from(sent, claim.ttl)).with_age(age)
     }
 
     pub(crate) async fn seen(&self, name: LockName) -> Result<Option<LockState>> {
@@ -134,12 +129,6 @@ impl RedisBackend {
     }
 }
 
-pub(crate) fn note_age(claim: &Claim, age: Age) {
-    if let Some(party) = &claim.party {
-        party.note(age);
-    }
-}
-
 /// What scripts answer that did something, or found nothing to do.
 fn yes(answer: &Value) -> Result<bool> {
     match answer {
@@ -164,7 +153,7 @@ impl Backend for RedisBackend {
             match self.ask(claim, Ask::Once).await? {
                 Acquired::Granted { token, sent, age } => {
                     note_age(claim, age);
-                    Ok(Attempt::Granted(self.grant(claim, token, sent)))
+                    Ok(Attempt::Granted(granted(claim, token, sent)))
                 }
                 Acquired::Busy { contention, age } => {
                     note_age(claim, age);
@@ -176,7 +165,7 @@ impl Backend for RedisBackend {
     }
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Grant>> {
-        Box::pin(self.wait(claim))
+        Box::pin(queued::wait(self, claim))
     }
 
     fn withdraw<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<()>> {

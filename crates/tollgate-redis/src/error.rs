@@ -1,7 +1,7 @@
 //! What can go wrong with Redis, in the words of the contract.
 
 use redis::{ErrorKind as Kind, RedisError};
-use tollgate_core::{Error, ErrorKind, Result, Token};
+use tollgate_core::{Error, ErrorKind, Token};
 
 use crate::link::Link;
 use crate::refusal::Refusal;
@@ -66,14 +66,6 @@ pub(crate) fn of_answer(error: RedisError) -> Error {
 /// The counter that a script could draw no token from.
 fn spent(error: &RedisError) -> Option<&str> {
     error.detail().filter(|_| error.code() == Some("NOTOKENS"))
-}
-
-/// Refuses a floor that no token can be above.
-pub(crate) fn check_floor(floor: Token) -> Result<()> {
-    match floor.next() {
-        Some(_) => Ok(()),
-        None => Err(Error::invalid(format!("no token can be larger than {floor}; use a lower floor"))),
-    }
 }
 
 /// What Redis has a code for: the state it is in, or what is wrong with the request.

@@ -15,7 +15,7 @@
 //! whoever asks again, and waiters do, is answered the same.
 //!
 //! Read `links.rs` for connections (one for each runtime, because a driver on a blocked executor renews nothing),
-//! `acquire.rs` for how a lock is taken, `inbox.rs` for hand-overs, and `backend.rs` for what each call means. `redlock/`
+//! `acquire.rs` for how a lock is taken, and `backend.rs` for what each call means. `redlock/`
 //! is a backend of its own. `fence/` is for data in Redis that must refuse stale tokens; it knows nothing of locks.
 //! `doctor/` looks at servers and says what to change.
 
@@ -29,12 +29,10 @@ mod doctor;
 mod endpoint;
 mod error;
 mod fence;
-mod inbox;
 mod keys;
 mod link;
 mod links;
 mod pulse;
-mod recent;
 mod redlock;
 mod refusal;
 mod reply;

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, PushInfo, PushKind, Value};
 use tokio::runtime::{Handle, Id};
+use tollgate_core::inbox::Inbox;
 use tollgate_core::{Clock, Error, ErrorKind, Result};
 
 use crate::endpoint::{Endpoint, Target};
 use crate::error::{of_connect, of_former_primary, of_request, too_old};
-use crate::inbox::Inbox;
 use crate::link::{Identity, Link};
 use crate::server_clock::ServerClock;
 use crate::wire::{End, SHORT, Wire};
@@ -115,7 +115,10 @@ impl Links {
                 if push.kind == PushKind::Disconnection {
                     end.come();
                 }
-                inbox.receive(&push);
+                if let (PushKind::Message, Some(Value::BulkString(message))) = (&push.kind, push.data.last())
+                {
+                    inbox.receive(message);
+                }
                 Ok(())
             });
         }

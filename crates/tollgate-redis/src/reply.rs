@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tollgate_core::queued::{self, Wait};
 use tollgate_core::{
     Age, Contention, Details, Error, Holder, LockName, LockState, Mode, Moment, Result, Token, Waiter,
 };
@@ -9,56 +10,35 @@ use tollgate_core::{
 use crate::error::unexpected;
 use redis::Value;
 
-/// How an acquire was answered.
-#[derive(Debug)]
-pub(crate) enum Acquired {
-    /// It is in.
-    Granted { token: Token, sent: Moment, age: Age },
-    /// It waits.
-    Queued { wait: Wait, age: Age },
-    /// Somebody else is in, and it did not want to wait.
-    Busy { contention: Contention, age: Age },
+/// How an acquire was answered. The owner id is all that a place is known by.
+pub(crate) type Acquired = queued::Acquired<()>;
+
+/// What `acquire.lua` and `redraw.lua` answer.
+pub(crate) fn acquired(answer: &Value) -> Result<Acquired> {
+    let Value::BulkString(text) = answer else { return Err(unexpected(answer)) };
+    std::str::from_utf8(text).ok().and_then(of_words).ok_or_else(|| unexpected(answer))
 }
 
-/// What a waiter knows of the way ahead.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Wait {
-    /// How many wait ahead of it.
-    pub(crate) ahead: u32,
-    /// When the lock comes free by itself, where that is known.
-    pub(crate) free_in: Option<Duration>,
-    /// Whoever is in tells nobody when they leave.
-    pub(crate) foreign: bool,
-}
-
-impl Acquired {
-    /// What `acquire.lua` and `redraw.lua` answer.
-    pub(crate) fn parse(answer: &Value) -> Result<Self> {
-        let Value::BulkString(text) = answer else { return Err(unexpected(answer)) };
-        std::str::from_utf8(text).ok().and_then(Self::of_words).ok_or_else(|| unexpected(answer))
-    }
-
-    fn of_words(text: &str) -> Option<Self> {
-        let mut words = text.split(' ');
-        let mut next = || words.next();
-        let (kind, first, second, age) = (next()?, next()?, next()?, Age(next()?.parse().ok()?));
-        // Less than nothing if it does not come free by itself.
-        let free_in = second.parse().ok().map(Duration::from_millis);
-        match kind {
-            "granted" => {
-                let token = Token::new(first.parse().ok()?).ok()?;
-                Some(Self::Granted { token, sent: Moment::from_nanos(second.parse().ok()?), age })
-            }
-            "queued" => {
-                let wait = Wait { ahead: first.parse().ok()?, free_in, foreign: next()? == "foreign" };
-                Some(Self::Queued { wait, age })
-            }
-            "busy" => {
-                let contention = Contention { ahead: first.parse().ok(), retry_after: free_in };
-                Some(Self::Busy { contention, age })
-            }
-            _ => None,
+fn of_words(text: &str) -> Option<Acquired> {
+    let mut words = text.split(' ');
+    let mut next = || words.next();
+    let (kind, first, second, age) = (next()?, next()?, next()?, Age(next()?.parse().ok()?));
+    // Less than nothing if it does not come free by itself.
+    let free_in = second.parse().ok().map(Duration::from_millis);
+    match kind {
+        "granted" => {
+            let token = Token::new(first.parse().ok()?).ok()?;
+            Some(Acquired::Granted { token, sent: Moment::from_nanos(second.parse().ok()?), age })
         }
+        "queued" => {
+            let wait = Wait { ahead: first.parse().ok()?, free_in, foreign: next()? == "foreign" };
+            Some(Acquired::Queued { place: (), wait, age })
+        }
+        "busy" => {
+            let contention = Contention { ahead: first.parse().ok(), retry_after: free_in };
+            Some(Acquired::Busy { contention, age })
+        }
+        _ => None,
     }
 }
 

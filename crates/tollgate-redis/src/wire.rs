@@ -10,9 +10,9 @@ use tollgate_core::Result;
 
 use crate::batch::Batch;
 use crate::endpoint::Endpoint;
-use crate::inbox::Inbox;
 use crate::pulse::Pulse;
 use crate::stream::Stream;
+use tollgate_core::inbox::Inbox;
 
 /// From how many requests under way it pays to send them together.
 pub(crate) const MANY: usize = 4;

@@ -22,6 +22,10 @@ use crate::url::Url;
 /// - `zookeeper://USER:PASSWORD@HOST:PORT,HOST:PORT/CHROOT`: one ZooKeeper, of which some servers are named. `?prefix=` is the
 ///   node its locks are in, `/locks` unless said; `?layout=` whose locks to exclude: `curator`, `curator-rw` or `kazoo`; `?tick=`
 ///   its `tickTime`, 2 s unless said; `?acl=` who may use what is created: `open`, `read` or `creator`. `zookeepers://` encrypts.
+/// - `postgres://USER:PASSWORD@HOST:PORT/DATABASE`: leases in tables of that database, which are made if they are not there.
+///   `?schema=` is where, `tollgate` unless said; `?table_prefix=` what their names start with; `?connections=` how many each
+///   runtime may open, 6 unless said; `?listen_url=` the way past a pooler that lets no notifications through.
+///   `?sslmode=require` encrypts, with `?ca=`, `?cert=` and `?key=`.
 /// - `redlock://HOST:PORT,HOST:PORT,HOST:PORT/DB`: a majority of independent Redises. `?max_ttl=5m` is the longest ttl that
 ///   any client uses, and the same for all. On their first start [`redlock_init`](crate::redlock_init) says that they are new.
 ///
@@ -81,7 +85,13 @@ fn limit(url: &Url<'_>) -> Result<Option<Duration>> {
 }
 
 /// Refuses what [`layered`] would, without an engine.
-#[cfg(any(feature = "etcd", feature = "file", feature = "redis", feature = "zookeeper"))]
+#[cfg(any(
+    feature = "etcd",
+    feature = "file",
+    feature = "postgres",
+    feature = "redis",
+    feature = "zookeeper"
+))]
 pub(crate) fn check_layers(url: &Url<'_>) -> Result<()> {
     limit(url)?;
     url.param("namespace").map_or(Ok(()), Namespace::check)
@@ -98,6 +108,8 @@ async fn backend(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
             url.check_params(&[])?;
             Ok(Arc::new(tollgate_embedded::MemoryBackend::named(url.rest)?))
         }
+        #[cfg(feature = "postgres")]
+        scheme if crate::postgres::SCHEMES.contains(&scheme) => postgres(url).await,
         #[cfg(feature = "redis")]
         scheme if crate::redis::SCHEMES.contains(&scheme) => redis(url).await,
         #[cfg(feature = "redis")]
@@ -115,6 +127,7 @@ async fn backend(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
                 ("redlock://HOST,HOST,HOST", cfg!(feature = "redis")),
                 ("etcd://HOST,HOST", cfg!(feature = "etcd")),
                 ("zookeeper://HOST,HOST", cfg!(feature = "zookeeper")),
+                ("postgres://HOST/DATABASE", cfg!(feature = "postgres")),
             ]
             .into_iter()
             .filter_map(|(scheme, built)| built.then_some(scheme))
@@ -136,6 +149,13 @@ async fn zookeeper(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
     let config = crate::zookeeper::config(url)?;
     let clock = Arc::new(BootClock::new(Keeper::global()?));
     Ok(Arc::new(tollgate_zookeeper::ZooKeeperBackend::connect(config, clock).await?))
+}
+
+#[cfg(feature = "postgres")]
+async fn postgres(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
+    let config = crate::postgres::config(url)?;
+    let clock = Arc::new(BootClock::new(Keeper::global()?));
+    Ok(Arc::new(tollgate_postgres::connect(config, clock).await?))
 }
 
 #[cfg(feature = "redis")]

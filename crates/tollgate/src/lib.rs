@@ -29,6 +29,7 @@
 //! | `redis://HOST` | every host that reaches it | its ttl |
 //! | `etcd://HOST,HOST,HOST` | every host that reaches one of them that has a leader | its session's ttl |
 //! | `zookeeper://HOST,HOST,HOST` | every host that reaches one of them that has a leader | its session's ttl |
+//! | `postgres://HOST/DATABASE` | every host that reaches it | its ttl |
 //! | `redlock://HOST,HOST,HOST` | every host that reaches a majority of them | its ttl |
 
 pub mod blocking;
@@ -36,6 +37,8 @@ mod connect;
 mod doctor;
 #[cfg(feature = "etcd")]
 pub mod etcd;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "redis")]

@@ -10,9 +10,7 @@ use tollgate_core::{
 };
 
 use crate::backend::{CONTENDED, EVENTS_EVERY, EXPIRY_EVERY};
-use crate::error::check_floor;
 use crate::keys::{fence_of, key_of};
-use crate::recent::Recent;
 use crate::redlock::capabilities::capabilities;
 use crate::redlock::config::RedlockConfig;
 use crate::redlock::lanes::{Lanes, Links};
@@ -23,6 +21,7 @@ use crate::redlock::release::Unanswered;
 use crate::redlock::renew::Healing;
 use crate::redlock::round::Round;
 use crate::redlock::script;
+use tollgate_core::recent::Recent;
 
 /// Locks on a majority of independent Redises.
 pub struct RedlockBackend {
@@ -67,7 +66,7 @@ impl RedlockBackend {
 
     /// Makes every later token of `name` larger than `floor`, as a move from another engine needs it.
     pub async fn raise_floor(&self, name: &LockName, floor: Token) -> Result<()> {
-        check_floor(floor)?;
+        tollgate_core::floor::check(floor)?;
         let links = self.lanes.links().await?;
         let [_, fence] = self.keys(name);
         let request = script::FLOOR.of_voter(&[&fence]).arg(floor.get());

@@ -1,19 +1,19 @@
-//! Where hand-overs arrive: messages on this client's channel, sorted by the claims that wait for them.
+//! Where hand-overs arrive: messages on a client's channel, sorted by the claims that wait for them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use redis::{PushInfo, PushKind, Value};
 use tokio::sync::{oneshot, watch};
-use tollgate_core::{Moment, OwnerId, Token};
+use tollgate_types::{Moment, OwnerId, Token};
 
 /// A lock that was handed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct HandOver {
-    pub(crate) token: Token,
+pub struct HandOver {
+    /// The token it came with.
+    pub token: Token,
     /// When the refresh was sent that the engine saw last.
-    pub(crate) sent: Moment,
+    pub sent: Moment,
 }
 
 /// As many messages are kept for claims that do not wait here yet.
@@ -21,7 +21,7 @@ const EARLY: usize = 1024;
 
 /// The claims of one client that wait.
 #[derive(Debug)]
-pub(crate) struct Inbox {
+pub struct Inbox {
     waiting: Mutex<Waiting>,
     /// Changes when a connection is lost: what was said meanwhile was said to nobody.
     lost: watch::Sender<u64>,
@@ -43,15 +43,17 @@ impl Default for Inbox {
 }
 
 /// One of them. It ends when this is dropped.
-pub(crate) struct Expected {
+#[derive(Debug)]
+pub struct Expected {
     inbox: Arc<Inbox>,
     owner: OwnerId,
-    pub(crate) arrives: oneshot::Receiver<HandOver>,
+    /// The lock, when it is handed over.
+    pub arrives: oneshot::Receiver<HandOver>,
 }
 
 impl Inbox {
     /// `owner` waits from now on.
-    pub(crate) fn expect(self: &Arc<Self>, owner: OwnerId) -> Expected {
+    pub fn expect(self: &Arc<Self>, owner: OwnerId) -> Expected {
         let (sender, arrives) = oneshot::channel();
         let mut waiting = self.waiting();
         match waiting.early.remove(&owner) {
@@ -63,33 +65,39 @@ impl Inbox {
         Expected { inbox: self.clone(), owner, arrives }
     }
 
+    /// Whether somebody waits here.
+    pub fn is_waited_for(&self) -> bool {
+        !self.waiting().claims.is_empty()
+    }
+
     /// A connection was lost.
-    pub(crate) fn lose(&self) {
+    pub fn lose(&self) {
         self.lost.send_modify(|times| *times += 1);
     }
 
     /// Tells when a connection was lost, from now on.
-    pub(crate) fn losses(&self) -> watch::Receiver<u64> {
+    pub fn losses(&self) -> watch::Receiver<u64> {
         self.lost.subscribe()
     }
 
     /// Whether messages arrive. Where they do not, those who wait have to ask more often.
-    pub(crate) fn hears(&self) -> bool {
+    pub fn hears(&self) -> bool {
         self.hears.load(Ordering::Relaxed)
     }
 
     /// A message that should have come did not.
-    pub(crate) fn missed(&self) {
+    pub fn missed(&self) {
         self.hears.store(false, Ordering::Relaxed);
     }
 
-    /// Takes a message from Redis. Whatever is not understood is no hand-over: the claim asks again anyway.
-    pub(crate) fn receive(&self, push: &PushInfo) {
-        if push.kind != PushKind::Message {
-            return;
-        }
+    /// Messages arrive.
+    pub fn heard(&self) {
         self.hears.store(true, Ordering::Relaxed);
-        let Some(Value::BulkString(message)) = push.data.last() else { return };
+    }
+
+    /// Takes a message: `OWNER TOKEN SENT`. Whatever is not understood is no hand-over: the claim asks again anyway.
+    pub fn receive(&self, message: &[u8]) {
+        self.heard();
         let Some((owner, hand_over)) = std::str::from_utf8(message).ok().and_then(parse) else { return };
         let mut waiting = self.waiting();
         if let Some(claim) = waiting.claims.remove(&owner) {

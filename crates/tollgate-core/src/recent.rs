@@ -4,13 +4,14 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tollgate_core::Moment;
+use tollgate_types::Moment;
 
 /// How many names are remembered at most.
 const NAMES: usize = 1024;
 
 /// Names that something was noted of, and when. Two names may drive each other out: then what was noted is noted again.
-pub(crate) struct Recent {
+#[derive(Debug)]
+pub struct Recent {
     hasher: RandomState,
     notes: Box<[AtomicU64]>,
     /// How long a note is good for.
@@ -18,12 +19,13 @@ pub(crate) struct Recent {
 }
 
 impl Recent {
-    pub(crate) fn new(lasts: Duration) -> Self {
+    /// Notes that are good for as long as `lasts`.
+    pub fn new(lasts: Duration) -> Self {
         Self { hasher: RandomState::new(), notes: (0..NAMES).map(|_| AtomicU64::new(0)).collect(), lasts }
     }
 
     /// Whether `name` was noted lately.
-    pub(crate) fn has(&self, name: &str, now: Moment) -> bool {
+    pub fn has(&self, name: &str, now: Moment) -> bool {
         let (place, tag) = self.place(name);
         let note = place.load(Ordering::Relaxed);
         let ago = ticks(now).wrapping_sub(note as u32);
@@ -31,13 +33,13 @@ impl Recent {
     }
 
     /// Notes `name`.
-    pub(crate) fn note(&self, name: &str, now: Moment) {
+    pub fn note(&self, name: &str, now: Moment) {
         let (place, tag) = self.place(name);
         place.store(tag << 32 | u64::from(ticks(now)), Ordering::Relaxed);
     }
 
     /// What was noted of `name` is no longer so.
-    pub(crate) fn forget(&self, name: &str) {
+    pub fn forget(&self, name: &str) {
         let (place, tag) = self.place(name);
         if place.load(Ordering::Relaxed) >> 32 == tag {
             place.store(0, Ordering::Relaxed);

@@ -1,0 +1,25 @@
+//! Locks in PostgreSQL: the `postgres://` backend.
+//!
+//! Leases in two tables (`schema.sql`). A lock that nobody else wants is one row, taken and given back by one plain
+//! statement each; everything else is a function that begins by locking that row. Whoever leaves hands the lock to the
+//! next and tells it by `NOTIFY`.
+//!
+//! Read `schema.sql` for the algorithm, `database.rs` for the statements, `link.rs` for how a connection is driven,
+//! `links.rs` for which one is used, `listener.rs` for how hand-overs are heard, and `tollgate-sql` for what all databases
+//! have in common.
+
+mod backend;
+mod capabilities;
+mod config;
+mod database;
+mod error;
+mod link;
+mod links;
+mod listener;
+mod owner;
+mod schema;
+mod statement;
+
+pub use backend::{PostgresBackend, connect};
+pub use config::PostgresConfig;
+pub use schema::ddl;

@@ -1,0 +1,102 @@
+//! The tables and functions: their names, and how they come into the database.
+
+use std::sync::Arc;
+
+use tokio_postgres::SimpleQueryMessage;
+use tollgate_core::{Error, ErrorKind, Result};
+use tollgate_sql::named;
+
+use crate::config::PostgresConfig;
+use crate::error::Trouble;
+use crate::link::Link;
+
+/// Which `schema.sql` this is.
+const VERSION: i32 = 1;
+
+/// How the tables of one client are called.
+#[derive(Debug, Clone)]
+pub(crate) struct Tables {
+    schema: Arc<str>,
+    prefix: Arc<str>,
+}
+
+impl Tables {
+    pub(crate) fn new(schema: &str, prefix: &str) -> Self {
+        Self { schema: schema.into(), prefix: prefix.into() }
+    }
+
+    /// SQL that is written for the usual names, with these.
+    pub(crate) fn named(&self, sql: &str) -> String {
+        let Self { schema, prefix } = self;
+        named(sql, "tollgate.", |name| format!("\"{schema}\".\"{prefix}{name}\""))
+            .replace("exists tollgate;", &format!("exists \"{schema}\";"))
+            .replace("exists claims_owner", &format!("exists \"{prefix}claims_owner\""))
+    }
+}
+
+/// Everything that locks need in the database that `config` names, for those who create it themselves.
+pub fn ddl(config: &PostgresConfig) -> Result<String> {
+    config.check()?;
+    Ok(Tables::new(&config.schema, &config.table_prefix).named(include_str!("schema.sql")))
+}
+
+/// Creates what is missing. When several start at once, one does it and the others find it done.
+pub(crate) async fn install(link: &mut Link, tables: &Tables) -> Result<()> {
+    if version(link, tables).await? == Some(VERSION) {
+        return Ok(());
+    }
+    let script = tables.named(include_str!("schema.sql"));
+    // Whoever may not create schemas may still create what belongs into one that is there.
+    let exists = format!("select from pg_namespace where nspname = '{}'", tables.schema);
+    let made = link.simple(&exists).await.map_err(|trouble| trouble.into_error("the database"))?;
+    let is_there = made.iter().any(|message| matches!(message, SimpleQueryMessage::Row(_)));
+    let script = match is_there {
+        true => script.replacen("create schema if not exists", "-- create schema if not exists", 1),
+        false => script,
+    };
+    let alone = "select pg_advisory_xact_lock(hashtextextended('tollgate schema', 0));";
+    match link.simple(&format!("begin; {alone} {script} commit;")).await {
+        Ok(_) => {}
+        Err(trouble) => {
+            let _ = link.simple("rollback").await;
+            return Err(refused(trouble, tables));
+        }
+    }
+    match version(link, tables).await? {
+        Some(VERSION) => Ok(()),
+        other => Err(Error::new(
+            ErrorKind::Config,
+            format!(
+                "the tables in schema {} are of version {}, and this program knows version {VERSION}; use the newest \
+                 program everywhere, or another ?schema=",
+                tables.schema,
+                other.map_or("unknown".to_owned(), |number| number.to_string()),
+            ),
+        )),
+    }
+}
+
+/// Which version is there; none if there is nothing.
+async fn version(link: &mut Link, tables: &Tables) -> Result<Option<i32>> {
+    let asked = link.simple(&tables.named("select version from tollgate.version")).await;
+    match asked {
+        Ok(messages) => Ok(messages.iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
+            _ => None,
+        })),
+        Err(trouble) if trouble.is_missing() => Ok(None),
+        Err(trouble) => Err(trouble.into_error("the database")),
+    }
+}
+
+fn refused(trouble: Trouble, tables: &Tables) -> Error {
+    if !trouble.is_denied() {
+        return trouble.into_error("creating the tables of locks");
+    }
+    let message = format!(
+        "this user may not create the tables of locks in schema {0}; have somebody who may run what \
+         `tollgate sql-schema URL` prints, and grant usage on schema {0} and all on what is in it",
+        tables.schema
+    );
+    Error::new(ErrorKind::Denied, message).caused_by(trouble.into_error("creating the tables of locks"))
+}

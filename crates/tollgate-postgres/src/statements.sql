@@ -1,0 +1,85 @@
+-- The statements that clients send. Each begins with its name; how they belong together is told in schema.sql.
+
+-- :take
+-- Takes a lock that is free and that nobody waits for: its row has everything that decides. The token is drawn after the row
+-- is known to be as it was seen: had anybody changed it meanwhile, it would be looked at, and drawn, again.
+update tollgate.locks
+set owner = $2, token = nextval('tollgate.tokens'), expires = clock_timestamp() + $3 * interval '1 ms',
+    ttl = $3, sent = $4, details = $5
+where name = $1 and owner is null and waiters = 0 and holders = 0
+returning token, (extract(epoch from clock_timestamp()) * 1000000)::bigint
+
+-- :leave
+-- Gives back a lock that nobody waits for. That need not outlast a crash: the lock would be held until its ttl is over.
+update tollgate.locks
+set owner = null, expires = clock_timestamp()
+where name = $1 and owner = $2 and waiters = 0 and expires > clock_timestamp()
+returning set_config('synchronous_commit', 'off', true)
+
+-- :renew
+-- Renews the grant of an exclusive holder.
+update tollgate.locks
+set expires = clock_timestamp() + $3 * interval '1 ms', ttl = $3, details = coalesce($4, details)
+where name = $1 and owner = $2 and expires > clock_timestamp()
+returning true
+
+-- :refresh
+-- Keeps a place in a queue. It needs nothing of the lock's row, so that nobody who sits on that is in its way.
+update tollgate.claims
+set expires = clock_timestamp() + $4 * interval '1 ms', sent = $5
+where name = $1 and ticket = $2 and owner = $3 and token is null
+returning set_config('synchronous_commit', 'off', true)
+
+-- :acquire
+select outcome, token, sent, ticket, ahead, free_in, age
+from tollgate.acquire($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+
+-- :extend
+select tollgate.extend($1, $2, $3, $4)
+
+-- :release
+select tollgate.leave($1, $2, $3)
+
+-- :revoke
+select tollgate.revoke($1, $2)
+
+-- :floor
+select tollgate.raise_floor($1)
+
+-- :sweep
+select tollgate.sweep()
+
+-- :inspect
+-- Everybody who is in or waits, and lives.
+select name, 'x'::"char" as mode, 1::bigint as places, token, 0::bigint as ticket,
+    (extract(epoch from expires - clock_timestamp()) * 1000)::bigint as left_ms, details
+from tollgate.locks where name = $1 and owner is not null and expires > clock_timestamp()
+union all
+select name, mode, places, token, ticket, (extract(epoch from expires - clock_timestamp()) * 1000)::bigint, details
+from tollgate.claims where name = $1 and expires > clock_timestamp()
+order by ticket
+
+-- :page
+-- The same of the next locks after the name $2, of those that start with $1 and end before $3.
+with names as (
+    select name from tollgate.locks
+    where name >= $1 and name > $2 and ($3::text is null or name < $3) and (owner is not null or holders > 0 or waiters > 0)
+    order by name limit 200
+)
+select name, 'x'::"char" as mode, 1::bigint as places, token, 0::bigint as ticket,
+    (extract(epoch from expires - clock_timestamp()) * 1000)::bigint as left_ms, details
+from tollgate.locks join names using (name) where owner is not null and expires > clock_timestamp()
+union all
+select name, mode, places, token, ticket, (extract(epoch from expires - clock_timestamp()) * 1000)::bigint, details
+from tollgate.claims join names using (name) where expires > clock_timestamp()
+union all
+-- Where the page ends, though nobody lives there.
+select max(name), '-', 0, null, 0, 0, '' from names having count(*) > 0
+order by name, ticket
+
+-- :terminate
+-- Ends a server process of ours, unless its number is somebody else's by now. Answers whether it was still there.
+select pg_terminate_backend(pid) from pg_stat_activity where pid = $1 and application_name = $2
+
+-- :probe
+select pg_notify($1, 'probe')

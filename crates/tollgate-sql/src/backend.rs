@@ -1,0 +1,199 @@
+//! The contract's side: what each call means for a database.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream;
+use tollgate_core::inbox::Inbox;
+use tollgate_core::queued::{self, Acquired, Queue, Wait, granted, note_age};
+use tollgate_core::{
+    Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Deadline, Details, Error, ErrorKind,
+    Event, Extension, Grant, Keeper, LockName, LockState, LossCause, Release, Result, Revocation, Token,
+    events,
+};
+
+use crate::database::{Ask, Database, Seen, Ticket};
+use crate::sweep::Sweeper;
+
+/// How often locks are looked at for events.
+const EVENTS_EVERY: Duration = Duration::from_millis(250);
+
+/// Locks in a database.
+pub struct SqlBackend<D> {
+    database: Arc<D>,
+    inbox: Arc<Inbox>,
+    clock: Arc<dyn Clock>,
+    sweeper: Sweeper,
+}
+
+impl<D: Database> SqlBackend<D> {
+    /// Locks in `database`, whose hand-overs arrive in `inbox`.
+    pub fn new(database: D, inbox: Arc<Inbox>, clock: Arc<dyn Clock>) -> Result<Self> {
+        let database = Arc::new(database);
+        let sweeper = Sweeper::start(&Keeper::global()?, &database);
+        Ok(Self { database, inbox, clock, sweeper })
+    }
+
+    /// The database itself.
+    pub fn database(&self) -> &D {
+        &self.database
+    }
+
+    /// Makes every later token of `name` larger than `floor`, as a move from another engine needs it.
+    pub async fn raise_floor(&self, name: &LockName, floor: Token) -> Result<()> {
+        tollgate_core::floor::check(floor)?;
+        self.database.raise_floor(name, floor).await
+    }
+}
+
+impl<D: Database> Queue for SqlBackend<D> {
+    type Place = Ticket;
+
+    async fn enter(&self, claim: &Claim) -> Result<Acquired<Ticket>> {
+        self.database.ask(claim, Ask::ToWait).await
+    }
+
+    async fn again(&self, claim: &Claim, place: &Ticket) -> Result<Acquired<Ticket>> {
+        self.database.ask(claim, Ask::Again(*place)).await
+    }
+
+    fn inbox(&self) -> &Arc<Inbox> {
+        &self.inbox
+    }
+
+    /// A waiter looks now and then whether its turn has come without a message, the more often the nearer it is. All of a
+    /// queue together ask about as often as a few of them would.
+    fn pause(&self, claim: &Claim, wait: Wait) -> Duration {
+        let look = self.database.look_every(self.inbox.hears());
+        let pause = (claim.ttl / 3).min(look * (wait.ahead + 1));
+        match wait.free_in {
+            Some(free_in) if wait.ahead == 0 => pause.min(free_in + Duration::from_millis(2)),
+            _ => pause,
+        }
+    }
+}
+
+impl<D: Database> Backend for SqlBackend<D> {
+    fn capabilities(&self) -> &Capabilities {
+        self.database.capabilities()
+    }
+
+    fn try_acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(async move {
+            match self.database.ask(claim, Ask::Once).await? {
+                Acquired::Granted { token, sent, age } => {
+                    self.sweeper.is_needed();
+                    note_age(claim, age);
+                    Ok(Attempt::Granted(granted(claim, token, sent)))
+                }
+                Acquired::Busy { contention, age } => {
+                    note_age(claim, age);
+                    Ok(Attempt::Busy(contention))
+                }
+                Acquired::Queued { .. } => Err(Error::new(
+                    ErrorKind::Unexpected,
+                    "a claim that does not wait was put into the queue",
+                )),
+            }
+        })
+    }
+
+    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Grant>> {
+        self.sweeper.is_needed();
+        Box::pin(queued::wait(self, claim))
+    }
+
+    fn withdraw<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<()>> {
+        self.database.withdraw(&claim.name, claim.owner)
+    }
+
+    fn extend<'a>(
+        &'a self,
+        grant: &'a Grant,
+        ttl: Duration,
+        details: Option<&'a Details>,
+    ) -> BoxFuture<'a, Result<Extension>> {
+        Box::pin(async move {
+            Ok(match self.database.extend(grant, ttl, details).await? {
+                Some(sent) => Extension::Extended { deadline: Deadline::counted_from(sent, ttl) },
+                None => Extension::Lost { cause: LossCause::Gone },
+            })
+        })
+    }
+
+    fn release<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Result<Release>> {
+        Box::pin(async move {
+            let released = match self.database.release(grant).await {
+                Err(error) if error.kind() == ErrorKind::Indeterminate => {
+                    // It acts by owner id, so it may be repeated. If the lock is gone before its time, it was the first
+                    // one that gave it back.
+                    let again = self.database.release(grant).await?;
+                    again || matches!(grant.deadline, Deadline::At(end) if self.clock.now() < end)
+                }
+                answer => answer?,
+            };
+            Ok(if released { Release::Released } else { Release::AlreadyLost })
+        })
+    }
+
+    fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<Option<LockState>>> {
+        Box::pin(async move {
+            let seen = self.database.inspect(name).await?;
+            Ok(Some(state(name.clone(), &seen)).filter(|state| !is_idle(state)))
+        })
+    }
+
+    fn list(&self, prefix: &str) -> BoxStream<'_, Result<LockState>> {
+        let start = Some((VecDeque::new(), String::new(), prefix.to_owned()));
+        Box::pin(stream::unfold(start, move |listing| async move {
+            let (mut due, mut after, prefix): (VecDeque<LockState>, _, _) = listing?;
+            loop {
+                if let Some(state) = due.pop_front() {
+                    return Some((Ok(state), Some((due, after, prefix))));
+                }
+                let page = match self.database.page(&prefix, &after).await {
+                    // The database cannot be asked any further.
+                    Err(error) => return Some((Err(error), None)),
+                    Ok(page) => page,
+                };
+                after = page.last()?.name.clone();
+                due.extend(states(&page));
+            }
+        }))
+    }
+
+    fn events(&self, prefix: &str) -> BoxStream<'_, Result<Event>> {
+        events::poll(self, self.clock.clone(), prefix, EVENTS_EVERY)
+    }
+
+    fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>> {
+        Box::pin(async move {
+            let revoked = self.database.revoke(name, token).await?;
+            Ok(if revoked { Revocation::Revoked } else { Revocation::NotHeld })
+        })
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.database.close();
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// One lock, of rows that are all its own.
+fn state(name: LockName, seen: &[Seen]) -> LockState {
+    let mut holders: Vec<_> = seen.iter().filter_map(Seen::holder).collect();
+    holders.sort_by_key(|holder| holder.token);
+    LockState { name, holders, waiters: seen.iter().filter_map(Seen::waiter).collect() }
+}
+
+/// All locks of a page. Names that are none of ours are left out: somebody wrote into our tables.
+fn states(page: &[Seen]) -> impl Iterator<Item = LockState> {
+    page.chunk_by(|one, other| one.name == other.name)
+        .filter_map(|seen| Some(state(LockName::new(&seen[0].name).ok()?, seen)))
+        .filter(|state| !is_idle(state))
+}
+
+fn is_idle(state: &LockState) -> bool {
+    state.holders.is_empty() && state.waiters.is_empty()
+}

@@ -1,0 +1,130 @@
+//! What the algorithm asks of a database: a method for each step, each of them one transaction.
+
+use std::time::Duration;
+
+use tollgate_core::queued::Acquired;
+use tollgate_core::{
+    BoxFuture, Capabilities, Claim, Details, Error, Grant, Holder, LockName, Mode, Moment, OwnerId, Result,
+    Token, Waiter,
+};
+
+/// A place in a lock's queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(pub i64);
+
+/// How a claim asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ask {
+    /// To get in now.
+    Once,
+    /// To get in, or to wait.
+    ToWait,
+    /// It waits already, here.
+    Again(Ticket),
+}
+
+/// A database with locks in it.
+///
+/// Whoever drops a future of these, or waits too long for it, does not know what becomes of the statement. All but
+/// [`ask`](Self::ask) act by owner id or token and may be repeated.
+pub trait Database: Send + Sync + 'static {
+    /// What its locks can do.
+    fn capabilities(&self) -> &Capabilities;
+
+    /// Takes the lock, or a place in its queue, or asks again from there. If it is not known what became of the last ask of
+    /// this claim, nothing of that may arrive after this one.
+    fn ask<'a>(&'a self, claim: &'a Claim, how: Ask) -> BoxFuture<'a, Result<Acquired<Ticket>>>;
+
+    /// Takes a claim out, wherever it stands, after the last ask of it has arrived or cannot arrive any more.
+    fn withdraw<'a>(&'a self, name: &'a LockName, owner: OwnerId) -> BoxFuture<'a, Result<()>>;
+
+    /// Renews a grant, and answers when that was sent; `None` if there is no such grant any more.
+    fn extend<'a>(
+        &'a self,
+        grant: &'a Grant,
+        ttl: Duration,
+        details: Option<&'a Details>,
+    ) -> BoxFuture<'a, Result<Option<Moment>>>;
+
+    /// Gives a grant back and hands the lock on. Answers whether it was there.
+    fn release<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Result<bool>>;
+
+    /// Everybody who holds one lock or waits for it.
+    fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<Vec<Seen>>>;
+
+    /// Everybody who holds or waits for locks whose names start with `prefix`, sorted by name: those that come next after
+    /// the lock called `after`, all of each lock or nothing. Empty if there are none.
+    fn page<'a>(&'a self, prefix: &'a str, after: &'a str) -> BoxFuture<'a, Result<Vec<Seen>>>;
+
+    /// Breaks the lock of whoever holds it with `token`, and hands it on. Answers whether somebody did.
+    fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<bool>>;
+
+    /// Makes every later token of `name` larger than `floor`.
+    fn raise_floor<'a>(&'a self, name: &'a LockName, floor: Token) -> BoxFuture<'a, Result<()>>;
+
+    /// Removes rows of locks that nobody has used for a while.
+    fn sweep(&self) -> BoxFuture<'_, Result<()>>;
+
+    /// How often the first that waits looks whether its turn has come, if nothing is to be expected before. `hears` tells
+    /// whether it would be told.
+    fn look_every(&self, hears: bool) -> Duration;
+
+    /// Closes all connections.
+    fn close(&self) {}
+}
+
+/// Somebody who holds a lock or waits for it, as a row says it.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    /// Which lock.
+    pub name: String,
+    /// `x`, `s` or `p`.
+    pub mode: char,
+    /// How many may be in together, if it is a permit.
+    pub places: i64,
+    /// Those who hold it have one.
+    pub token: Option<i64>,
+    /// How long it lives unless it is renewed.
+    pub left_ms: i64,
+    /// Who it is.
+    pub details: String,
+}
+
+impl Seen {
+    fn mode(&self) -> Option<Mode> {
+        match self.mode {
+            'x' => Some(Mode::Exclusive),
+            's' => Some(Mode::Shared),
+            'p' => Mode::permit(u32::try_from(self.places).ok()?),
+            _ => None,
+        }
+    }
+
+    fn details(&self) -> Details {
+        serde_json::from_str(&self.details).unwrap_or_default()
+    }
+
+    /// A holder; nothing if it waits.
+    pub(crate) fn holder(&self) -> Option<Holder> {
+        let token = Token::new(u64::try_from(self.token?).ok()?).ok();
+        let left = u64::try_from(self.left_ms).unwrap_or(0);
+        let expires_in = Some(Duration::from_millis(left));
+        Some(Holder { mode: self.mode()?, token, expires_in, details: self.details() })
+    }
+
+    /// A waiter; nothing if it is in.
+    pub(crate) fn waiter(&self) -> Option<Waiter> {
+        let waits = self.token.is_none();
+        waits.then(|| Some(Waiter { mode: self.mode()?, details: self.details() })).flatten()
+    }
+}
+
+/// Details as they are stored.
+pub fn written(details: &Details) -> Result<String> {
+    serde_json::to_string(details).map_err(|error| Error::invalid("meta cannot be written").caused_by(error))
+}
+
+/// In whole milliseconds, as databases count.
+pub fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,165 @@
+//! Connections of one client: some for each runtime that uses it, each lent to one statement at a time.
+//!
+//! A connection's readiness is told by the runtime that opened it, so that a blocked runtime would block all others that
+//! used its connections. Callers use their own; renewals and everything in the background use the keeper's.
+
+use std::collections::HashMap;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::runtime::{Handle, Id};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tollgate_core::{Error, ErrorKind, Result};
+
+/// The connections of one client.
+#[derive(Debug)]
+pub struct Pool<C> {
+    /// How many there may be for each runtime.
+    most: usize,
+    seats: Mutex<HashMap<Id, Arc<Seat<C>>>>,
+}
+
+/// Those of one runtime.
+#[derive(Debug)]
+struct Seat<C> {
+    idle: Mutex<Vec<C>>,
+    places: Arc<Semaphore>,
+}
+
+impl<C> Pool<C> {
+    /// A pool of at most `most` connections for each runtime.
+    pub fn new(most: usize) -> Self {
+        Self { most: most.max(1), seats: Mutex::default() }
+    }
+
+    /// A connection of this runtime: one that `is_usable`, or a new one from `open`. Whoever comes first is served first.
+    pub async fn lend(
+        &self,
+        is_usable: impl Fn(&mut C) -> bool,
+        open: impl AsyncFnOnce() -> Result<C>,
+    ) -> Result<Lent<C>> {
+        let seat = self.seat(Handle::current().id(), &is_usable);
+        let place = seat.places.clone().acquire_owned().await.map_err(|_| closed())?;
+        loop {
+            let Some(mut connection) = seat.idle().pop() else { break };
+            if is_usable(&mut connection) {
+                return Ok(Lent { connection: Some(connection), seat, _place: place });
+            }
+        }
+        let connection = open().await?;
+        Ok(Lent { connection: Some(connection), seat, _place: place })
+    }
+
+    /// Closes those that nobody uses, and lends no more.
+    pub fn close(&self) {
+        for seat in self.seats().values() {
+            seat.places.close();
+            seat.idle().clear();
+        }
+    }
+
+    fn seat(&self, runtime: Id, is_usable: &impl Fn(&mut C) -> bool) -> Arc<Seat<C>> {
+        let mut seats = self.seats();
+        if let Some(seat) = seats.get(&runtime) {
+            return seat.clone();
+        }
+        // Runtimes that are gone left connections that nobody can use any more.
+        seats.retain(|_, seat| {
+            let mut idle = seat.idle();
+            idle.retain_mut(is_usable);
+            !idle.is_empty() || seat.places.available_permits() < self.most
+        });
+        let places = Arc::new(Semaphore::new(self.most));
+        let seat = Arc::new(Seat { idle: Mutex::default(), places });
+        seats.insert(runtime, seat.clone());
+        seat
+    }
+
+    fn seats(&self) -> MutexGuard<'_, HashMap<Id, Arc<Seat<C>>>> {
+        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<C> Seat<C> {
+    fn idle(&self) -> MutexGuard<'_, Vec<C>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn closed() -> Error {
+    Error::new(ErrorKind::Unavailable, "this client was closed; connect again")
+}
+
+/// A connection that is lent. It is closed when this is dropped, unless it was given back.
+#[derive(Debug)]
+pub struct Lent<C> {
+    connection: Option<C>,
+    seat: Arc<Seat<C>>,
+    _place: OwnedSemaphorePermit,
+}
+
+const LENT: &str = "it is there until it is given back or taken, which consume this";
+
+impl<C> Lent<C> {
+    /// It can be lent again: nothing is on its way.
+    pub fn give_back(mut self) {
+        if let Some(connection) = self.connection.take()
+            && !self.seat.places.is_closed()
+        {
+            self.seat.idle().push(connection);
+        }
+    }
+
+    /// Takes it out of the pool, which may open another one.
+    pub fn take(mut self) -> C {
+        self.connection.take().expect(LENT)
+    }
+}
+
+impl<C> Deref for Lent<C> {
+    type Target = C;
+
+    fn deref(&self) -> &C {
+        self.connection.as_ref().expect(LENT)
+    }
+}
+
+impl<C> DerefMut for Lent<C> {
+    fn deref_mut(&mut self) -> &mut C {
+        self.connection.as_mut().expect(LENT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_is_lent_to_one_at_a_time() {
+        let pool = Pool::new(1);
+        let first = pool.lend(|_| true, async || Ok(1)).await.expect("it can be opened");
+        let second = pool.lend(|_| true, async || Ok(2));
+        tokio::pin!(second);
+        tokio::select! {
+            biased;
+            _ = &mut second => panic!("there is one place"),
+            () = tokio::task::yield_now() => {}
+        }
+        first.give_back();
+        assert_eq!(*second.await.expect("it came back"), 1);
+    }
+
+    #[tokio::test]
+    async fn what_was_not_given_back_is_not_lent_again() {
+        let pool = Pool::new(1);
+        drop(pool.lend(|_| true, async || Ok(1)).await.expect("it can be opened"));
+        let second = pool.lend(|_| true, async || Ok(2)).await.expect("the place is free");
+        assert_eq!(*second, 2);
+        second.give_back();
+        let third = pool.lend(|number| *number != 2, async || Ok(3)).await.expect("it can be opened");
+        assert_eq!(*third, 3, "one that cannot be used is left");
+        pool.close();
+        third.give_back();
+        assert!(pool.lend(|_| true, async || Ok(4)).await.is_err(), "it is closed");
+    }
+}

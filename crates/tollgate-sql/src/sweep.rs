@@ -1,0 +1,56 @@
+//! Cleans up after locks: every now and then, rows that nobody has used for a while are removed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tollgate_core::Keeper;
+
+use crate::database::Database;
+
+/// How often one client cleans up, if it took locks since.
+const EVERY: Duration = Duration::from_secs(30);
+/// Rows are removed when they were idle for a minute: after its last lock a client cleans up so many times more.
+const AFTERWARDS: u8 = 4;
+
+/// The task of one client, on the keeper. It ends with the client.
+#[derive(Debug)]
+pub(crate) struct Sweeper {
+    /// How many times are left.
+    left: Arc<AtomicU8>,
+    task: JoinHandle<()>,
+}
+
+impl Sweeper {
+    pub(crate) fn start<D: Database>(keeper: &Keeper, database: &Arc<D>) -> Self {
+        let left = Arc::new(AtomicU8::new(1));
+        let (database, counted) = (Arc::downgrade(database), left.clone());
+        let task = keeper.spawn(async move {
+            loop {
+                tokio::time::sleep(EVERY).await;
+                let Some(database) = database.upgrade() else { return };
+                let due =
+                    counted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+                if due.is_ok() {
+                    // What is not cleaned up now is another time, or by somebody else.
+                    let _ = database.sweep().await;
+                }
+            }
+        });
+        Self { left, task }
+    }
+
+    /// A lock was taken, so that there will be something to clean up.
+    pub(crate) fn is_needed(&self) {
+        if self.left.load(Ordering::Relaxed) < AFTERWARDS {
+            self.left.store(AFTERWARDS, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Sweeper {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
