@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mysql_async::{ClientIdentity, Opts, OptsBuilder, PathOrBuf, SslOpts};
+use mysql_async::{ClientIdentity, Opts, OptsBuilder, SslOpts};
 use tollgate_core::tls::TlsFiles;
 use tollgate_core::url::{Host, decoded, hosts};
 use tollgate_core::{Error, Result};
@@ -90,7 +90,9 @@ impl MySqlConfig {
     /// What a URL without parameters says: `mysql://USER:PASSWORD@HOST:PORT/DATABASE`, or `mariadb://…`.
     pub fn from_url(url: &str) -> Result<Self> {
         let wrong = || {
-            Error::invalid("this is no URL of a MySQL or MariaDB; write mysql://USER:PASSWORD@HOST:PORT/DATABASE")
+            Error::invalid(
+                "this is no URL of a MySQL or MariaDB; write mysql://USER:PASSWORD@HOST:PORT/DATABASE",
+            )
         };
         let (scheme, rest) = url.split_once("://").ok_or_else(wrong)?;
         if !matches!(scheme, "mysql" | "mariadb") {
@@ -153,12 +155,15 @@ impl MySqlConfig {
 fn encrypted(files: &TlsFiles) -> Result<SslOpts> {
     let mut options = SslOpts::default();
     if let Some(ca) = &files.ca {
-        options = options.with_root_certs(vec![PathOrBuf::from(ca.clone())]).with_disable_built_in_roots(true);
+        options =
+            options.with_root_certs(vec![ca.clone().into()]).with_disable_built_in_roots(true);
     }
     match (&files.cert, &files.key) {
         (None, None) => Ok(options),
-        (Some(cert), Some(key)) => Ok(options
-            .with_client_identity(Some(ClientIdentity::new(cert.clone().into(), key.clone().into())))),
+        (Some(cert), Some(key)) => {
+            Ok(options
+                .with_client_identity(Some(ClientIdentity::new(cert.clone().into(), key.clone().into()))))
+        }
         _ => Err(Error::invalid("a certificate needs its key: give both ?cert=FILE and &key=FILE")),
     }
 }

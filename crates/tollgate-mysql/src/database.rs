@@ -6,8 +6,8 @@ use mysql_async::{Row, Value};
 use tollgate_core::queued::{Acquired, Wait};
 use tollgate_core::recent::Recent;
 use tollgate_core::{
-    Age, BoxFuture, Capabilities, Claim, Contention, Details, Error, ErrorKind, Grant, LockName, Mode, Moment,
-    OwnerId, Result, Token,
+    Age, BoxFuture, Capabilities, Claim, Contention, Details, Error, ErrorKind, Grant, LockName, Mode,
+    Moment, OwnerId, Result, Token,
 };
 use tollgate_sql::{Ask, Database, LeftBehind, Lent, Seen, Ticket, millis, written};
 
@@ -105,7 +105,11 @@ impl MySql {
             let values = vec![ticket.into(), owner(claim.owner), name.into()];
             let (_, answer) = self.links.run_on(link, Statement::Look, values).await;
             if let Some(wait) = answer?.rows.first().and_then(nothing_to_do) {
-                return Ok(Ok(Acquired::Queued { place: Ticket(ticket), wait, age: age_of(claim).unwrap_or(Age(0)) }));
+                return Ok(Ok(Acquired::Queued {
+                    place: Ticket(ticket),
+                    wait,
+                    age: age_of(claim).unwrap_or(Age(0)),
+                }));
             }
         } else if let Some(age) = age_of(claim)
             && self.is_plain(&claim.name, claim.mode, sent)
@@ -116,7 +120,11 @@ impl MySql {
                 vec![owner(claim.owner), ttl.into(), ttl.into(), stamp.into(), details.into(), name.into()];
             let (_, answer) = self.links.run_on(link, take, values).await;
             if let Answer { changed: 1, number: Some(number), .. } = answer? {
-                return Ok(Token::new(number).map_err(Error::from).map(|token| Acquired::Granted { token, sent, age }));
+                return Ok(Token::new(number).map_err(Error::from).map(|token| Acquired::Granted {
+                    token,
+                    sent,
+                    age,
+                }));
             }
         }
         let (mode, places) = kind(claim.mode);
@@ -177,7 +185,9 @@ impl MySql {
                 Err(trouble) if trouble.is_blocked() && tries < BLOCKED_TRIES => tries += 1,
                 answer => {
                     let answer = self.links.settled(link, answer);
-                    return answer.map(|answer| (sent, answer)).map_err(|trouble| trouble.into_error(statement.what()));
+                    return answer
+                        .map(|answer| (sent, answer))
+                        .map_err(|trouble| trouble.into_error(statement.what()));
                 }
             }
         }
@@ -327,7 +337,11 @@ fn nothing_to_do(row: &Row) -> Option<Wait> {
     let has_to_ask: Option<i64> = row.get::<Option<i64>, _>(0).flatten();
     let (ahead, free_in) = (number(row, 1)?, number(row, 2));
     let free_in = free_in.map(|millis| Duration::from_millis(u64::try_from(millis).unwrap_or(0)));
-    (has_to_ask == Some(0)).then(|| Wait { ahead: u32::try_from(ahead).unwrap_or(0), free_in, foreign: false })
+    (has_to_ask == Some(0)).then(|| Wait {
+        ahead: u32::try_from(ahead).unwrap_or(0),
+        free_in,
+        foreign: false,
+    })
 }
 
 /// What `acquire` answers.
@@ -345,7 +359,11 @@ fn acquired(rows: &[Row]) -> Result<Acquired<Ticket>> {
         }
         "q" => {
             let ahead = u32::try_from(ahead.unwrap_or(0)).unwrap_or(0);
-            Ok(Acquired::Queued { place: Ticket(wanted(3)?), wait: Wait { ahead, free_in, foreign: false }, age })
+            Ok(Acquired::Queued {
+                place: Ticket(wanted(3)?),
+                wait: Wait { ahead, free_in, foreign: false },
+                age,
+            })
         }
         "b" => {
             let ahead = ahead.and_then(|ahead| usize::try_from(ahead).ok());

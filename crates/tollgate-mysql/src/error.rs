@@ -95,7 +95,8 @@ fn code_of(error: &mysql_async::Error) -> Option<u16> {
 
 /// No answer came in time.
 pub(crate) fn silent(limit: Duration) -> Trouble {
-    let message = format!("the database did not answer within {limit:?}; what was asked for may have been done or not");
+    let message =
+        format!("the database did not answer within {limit:?}; what was asked for may have been done or not");
     Trouble { source: None, message: Some(message), not_done: false }
 }
 
@@ -156,18 +157,31 @@ pub(crate) fn of_connect(error: mysql_async::Error, config: &MySqlConfig) -> Err
     let address = &config.host;
     let (kind, message) = match &error {
         mysql_async::Error::Server(said) => match said.code {
-            1044 | 1045 | 1698 => {
-                (ErrorKind::Denied, format!("the database at {address} refused the user or the password; correct the URL"))
-            }
+            1044 | 1045 | 1698 => (
+                ErrorKind::Denied,
+                format!("the database at {address} refused the user or the password; correct the URL"),
+            ),
             1049 => (
                 ErrorKind::Config,
-                format!("there is no database {:?} at {address}; create it, or correct the URL", config.database),
+                format!(
+                    "there is no database {:?} at {address}; create it, or correct the URL",
+                    config.database
+                ),
             ),
-            3159 => (ErrorKind::Denied, format!("the database at {address} wants encrypted connections; add ?ssl-mode=required")),
-            1129 | 1130 => (ErrorKind::Denied, format!("the database at {address} takes no connections from this host")),
-            _ => (ErrorKind::Unavailable, format!("the database at {address} takes no connections now: {}", said.message)),
+            3159 => (
+                ErrorKind::Denied,
+                format!("the database at {address} wants encrypted connections; add ?ssl-mode=required"),
+            ),
+            1129 | 1130 => {
+                (ErrorKind::Denied, format!("the database at {address} takes no connections from this host"))
+            }
+            _ => (
+                ErrorKind::Unavailable,
+                format!("the database at {address} takes no connections now: {}", said.message),
+            ),
         },
-        mysql_async::Error::Io(IoError::Tls(_)) | mysql_async::Error::Driver(DriverError::NoClientSslFlagFromServer) => (
+        mysql_async::Error::Io(IoError::Tls(_))
+        | mysql_async::Error::Driver(DriverError::NoClientSslFlagFromServer) => (
             ErrorKind::Config,
             format!(
                 "no encrypted connection to {address} came about: the server speaks no TLS, or its certificate is not \

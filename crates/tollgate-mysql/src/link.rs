@@ -80,7 +80,11 @@ impl Link {
         answer
     }
 
-    async fn answer(&mut self, statement: Statement, values: Vec<Value>) -> std::result::Result<Answer, Trouble> {
+    async fn answer(
+        &mut self,
+        statement: Statement,
+        values: Vec<Value>,
+    ) -> std::result::Result<Answer, Trouble> {
         let place = &mut self.prepared[statement as usize];
         let prepared = match place {
             Some(prepared) => prepared,
@@ -93,7 +97,8 @@ impl Link {
         let params = if values.is_empty() { Params::Empty } else { Params::Positional(values) };
         let mut result = self.connection.exec_iter(&*prepared, params).await.map_err(Trouble::of)?;
         let (changed, number) = (result.affected_rows(), result.last_insert_id());
-        let rows = if result.is_empty() { Vec::new() } else { result.collect().await.map_err(Trouble::of)? };
+        let rows =
+            if result.is_empty() { Vec::new() } else { result.collect().await.map_err(Trouble::of)? };
         result.drop_result().await.map_err(Trouble::of)?;
         Ok(Answer { rows, changed, number })
     }

@@ -36,7 +36,9 @@ impl Links {
         let tables = Tables::new(&config.table_prefix);
         let texts = Arc::new(Texts::new(&tables));
         let pool = Pool::new(config.connections);
-        let mut first = pool.lend(|link: &mut Link| link.is_usable(), async || Link::open(&config, texts.clone()).await).await?;
+        let mut first = pool
+            .lend(|link: &mut Link| link.is_usable(), async || Link::open(&config, texts.clone()).await)
+            .await?;
         let dialect = schema::install(first.connection(), &tables, config.dialect).await?;
         first.give_back();
         Ok(Self { config, pool, texts, clock, dialect })

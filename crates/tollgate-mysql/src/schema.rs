@@ -97,8 +97,10 @@ async fn native(link: &mut Conn) -> std::result::Result<Dialect, Trouble> {
     if !version.is_some_and(|version| version.contains("MariaDB")) {
         return Ok(Dialect::MySql);
     }
-    let galera: Option<Row> =
-        link.query_first("show global variables where variable_name = 'wsrep_on' and value = 'ON'").await.map_err(Trouble::of)?;
+    let galera: Option<Row> = link
+        .query_first("show global variables where variable_name = 'wsrep_on' and value = 'ON'")
+        .await
+        .map_err(Trouble::of)?;
     Ok(if galera.is_some() { Dialect::MySql } else { Dialect::MariaDb })
 }
 
@@ -118,7 +120,9 @@ fn suits((version, dialect): (i64, String), wanted: Option<Dialect>) -> Result<D
         Some(found) if version == VERSION && wanted.is_none_or(|wanted| wanted == found) => Ok(found),
         Some(_) if version == VERSION => Err(Error::new(
             ErrorKind::Config,
-            format!("the tables of locks were made with ?dialect={dialect}; use that everywhere, or another ?table_prefix="),
+            format!(
+                "the tables of locks were made with ?dialect={dialect}; use that everywhere, or another ?table_prefix="
+            ),
         )),
         _ => Err(Error::new(
             ErrorKind::Config,

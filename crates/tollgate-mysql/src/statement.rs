@@ -82,7 +82,7 @@ impl Texts {
 }
 
 /// The text under a name in the file, without what is said about it.
-fn section<'a>(file: &'a str, name: &str) -> &'a str {
+pub(crate) fn section<'a>(file: &'a str, name: &str) -> &'a str {
     let mut sections = file.split("\n-- :").skip(1).filter_map(|section| section.split_once('\n'));
     sections
         .find_map(|(title, text)| (title == name).then_some(text.trim_end()))
@@ -99,7 +99,10 @@ mod tests {
         for (at, (statement, name)) in ALL.into_iter().enumerate() {
             assert_eq!(statement as usize, at, "{name} is at its place");
             let text = texts.of(statement);
-            assert!(!text.contains("tollgate_") && !text.contains(":") || statement == Statement::IsThere, "{text}");
+            assert!(
+                !text.contains("tollgate_") && !text.contains(":") || statement == Statement::IsThere,
+                "{text}"
+            );
         }
     }
 }
