@@ -155,8 +155,7 @@ impl MySqlConfig {
 fn encrypted(files: &TlsFiles) -> Result<SslOpts> {
     let mut options = SslOpts::default();
     if let Some(ca) = &files.ca {
-        options =
-            options.with_root_certs(vec![ca.clone().into()]).with_disable_built_in_roots(true);
+        options = options.with_root_certs(vec![ca.clone().into()]).with_disable_built_in_roots(true);
     }
     match (&files.cert, &files.key) {
         (None, None) => Ok(options),

@@ -1,5 +1,6 @@
 //! The steps of the algorithm, as statements to MySQL or MariaDB.
 
+use std::pin::Pin;
 use std::time::Duration;
 
 use mysql_async::{Row, Value};
@@ -12,9 +13,9 @@ use tollgate_core::{
 use tollgate_sql::{Ask, Database, LeftBehind, Lent, Seen, Ticket, millis, written};
 
 use crate::capabilities::capabilities;
-use crate::error::Trouble;
+use crate::error::{Trouble, silent};
 use crate::link::{Answer, Link};
-use crate::links::Links;
+use crate::links::{Links, TO_ANSWER, TRIES};
 use crate::statement::Statement;
 
 /// How often the first waiter looks whether its turn has come. Nobody tells it.
@@ -23,6 +24,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 const ROW_STAYS: Duration = Duration::from_secs(45);
 /// For how long a name counts as wanted by others.
 const CONTENDED: Duration = Duration::from_secs(2);
+/// How long a withdrawal waits behind its acquire. Its connection may belong to a runtime that nobody drives any more.
+const BEHIND: Duration = Duration::from_secs(2);
 /// How long whoever finds somebody sitting on a row waits before it looks again, and how often a release does.
 const BLOCKED: Duration = Duration::from_millis(50);
 const BLOCKED_TRIES: u32 = 5;
@@ -35,22 +38,79 @@ pub struct MySql {
     known: Recent,
     /// Names that somebody else wanted, too: there procedures are quicker.
     contended: Recent,
-    /// Connections whose acquires nobody waits for any more.
-    left_behind: LeftBehind<u32>,
+    /// Acquires that nobody waits for any more.
+    left_behind: LeftBehind<Left>,
 }
 
-/// An ask that was sent. Whoever gives it up leaves behind over which connection it went.
+/// A statement on its way, with its connection. Nobody may drop it before it is answered and use the connection again.
+type Flight = Pin<Box<dyn Future<Output = (Lent<Link>, std::result::Result<Answer, Trouble>)> + Send>>;
+
+/// An acquire that nobody waits for any more.
+struct Left {
+    /// The number of its connection.
+    connection: u32,
+    /// If it may still be answered.
+    flight: Option<Flight>,
+}
+
+/// An ask. Whoever gives it up leaves behind what is on its way.
 struct Asking<'a> {
     database: &'a MySql,
     owner: OwnerId,
     link: Option<Lent<Link>>,
+    left: Option<Left>,
 }
 
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
-        if let Some(link) = self.link.take() {
-            self.database.left_behind.leave(self.owner, link.id());
+        if let Some(left) = self.left.take() {
+            self.database.left_behind.leave(self.owner, left);
         }
+        if let Some(link) = self.link.take() {
+            link.give_back();
+        }
+    }
+}
+
+impl Asking<'_> {
+    /// Runs a statement. If it is not answered it is left behind.
+    async fn run(
+        &mut self,
+        statement: Statement,
+        values: Vec<Value>,
+    ) -> std::result::Result<Answer, Trouble> {
+        let mut tries = 1;
+        loop {
+            let answer = self.run_once(statement, values.clone()).await;
+            match answer {
+                Err(trouble) if trouble.is_passing() && tries < TRIES => tries += 1,
+                answer => return answer,
+            }
+        }
+    }
+
+    async fn run_once(
+        &mut self,
+        statement: Statement,
+        values: Vec<Value>,
+    ) -> std::result::Result<Answer, Trouble> {
+        let mut link = self.link.take().expect("what is not answered ends the ask");
+        let connection = link.id();
+        let flight: Flight = Box::pin(async move {
+            let answer = link.run(statement, values).await;
+            (link, answer)
+        });
+        let left = self.left.insert(Left { connection, flight: Some(flight) });
+        let flight = left.flight.as_mut().expect("it was put there a line ago");
+        let Ok((link, answer)) = tokio::time::timeout(TO_ANSWER, flight).await else {
+            return Err(silent(TO_ANSWER));
+        };
+        left.flight = None;
+        if answer.as_ref().err().is_none_or(Trouble::is_answer) {
+            self.left = None;
+            self.link = Some(link);
+        }
+        answer
     }
 }
 
@@ -72,24 +132,26 @@ impl MySql {
 
     /// Asks once. `None` if somebody sits on the lock's row.
     async fn ask_once(&self, claim: &Claim, how: Ask, details: &str) -> Result<Option<Acquired<Ticket>>> {
-        let mut asking = Asking { database: self, owner: claim.owner, link: Some(self.links.lend().await?) };
-        let link = asking.link.as_mut().expect("it was lent a line ago");
-        let answer = self.ask_over(link, claim, how, details).await;
-        let is_answered = !matches!(&answer, Err(trouble) if !trouble.is_answer());
-        // What was not answered stays noted with its connection until it is withdrawn.
-        if is_answered && let Some(link) = asking.link.take() {
-            link.give_back();
-        }
-        match answer {
-            Ok(acquired) => acquired.map(Some),
-            Err(trouble) if trouble.is_blocked() => Ok(None),
-            Err(trouble) => Err(trouble.into_error(Statement::Acquire.what())),
+        loop {
+            let link = self.links.lend().await?;
+            let was_used = link.was_used();
+            let mut asking = Asking { database: self, owner: claim.owner, link: Some(link), left: None };
+            let answer = self.ask_over(&mut asking, claim, how, details).await;
+            drop(asking);
+            match answer {
+                Ok(acquired) => return acquired.map(Some),
+                Err(trouble) if trouble.is_blocked() => return Ok(None),
+                // It was closed while nobody used it, most likely. Once it is certain that nothing of this arrives any more
+                // it is asked again, by the same owner: whatever came of it is found.
+                Err(trouble) if was_used && trouble.is_of_connection() => self.catch_up(claim.owner).await?,
+                Err(trouble) => return Err(trouble.into_error(Statement::Acquire.what())),
+            }
         }
     }
 
     async fn ask_over(
         &self,
-        link: &mut Link,
+        asking: &mut Asking<'_>,
         claim: &Claim,
         how: Ask,
         details: &str,
@@ -103,8 +165,8 @@ impl MySql {
         };
         if let Some(ticket) = ticket {
             let values = vec![ticket.into(), owner(claim.owner), name.into()];
-            let (_, answer) = self.links.run_on(link, Statement::Look, values).await;
-            if let Some(wait) = answer?.rows.first().and_then(nothing_to_do) {
+            let answer = asking.run(Statement::Look, values).await?;
+            if let Some(wait) = answer.rows.first().and_then(nothing_to_do) {
                 return Ok(Ok(Acquired::Queued {
                     place: Ticket(ticket),
                     wait,
@@ -118,8 +180,8 @@ impl MySql {
             let take = Statement::take(self.links.dialect);
             let values =
                 vec![owner(claim.owner), ttl.into(), ttl.into(), stamp.into(), details.into(), name.into()];
-            let (_, answer) = self.links.run_on(link, take, values).await;
-            if let Answer { changed: 1, number: Some(number), .. } = answer? {
+            let answer = asking.run(take, values).await?;
+            if let Answer { changed: 1, number: Some(number), .. } = answer {
                 return Ok(Token::new(number).map_err(Error::from).map(|token| Acquired::Granted {
                     token,
                     sent,
@@ -139,8 +201,7 @@ impl MySql {
             (how != Ask::Once).into(),
             ticket.into(),
         ];
-        let (_, answer) = self.links.run_on(link, Statement::Acquire, values).await;
-        let answer = acquired(&answer?.rows);
+        let answer = acquired(&asking.run(Statement::Acquire, values).await?.rows);
         self.known.note(name, sent);
         if !matches!(answer, Ok(Acquired::Granted { .. })) || ticket.is_some() {
             self.contended.note(name, sent);
@@ -167,24 +228,29 @@ impl MySql {
 
     /// Makes sure that the last ask of `owner` has arrived, or never will.
     async fn catch_up(&self, owner: OwnerId) -> Result<()> {
-        let Some(connection) = self.left_behind.take(owner) else { return Ok(()) };
-        let ended = self.links.end(connection).await;
+        let Some(left) = self.left_behind.take(owner) else { return Ok(()) };
+        if let Some(flight) = left.flight
+            && let Ok((link, answer)) = tokio::time::timeout(BEHIND, flight).await
+            && answer.as_ref().err().is_none_or(Trouble::is_answer)
+        {
+            link.give_back();
+            return Ok(());
+        }
+        let ended = self.links.end(left.connection).await;
         if ended.is_err() {
-            self.left_behind.leave(owner, connection);
+            self.left_behind.leave(owner, Left { connection: left.connection, flight: None });
         }
         ended
     }
 
     /// Runs a statement until nobody sits on the row, or for as long as that makes sense.
     async fn insist(&self, statement: Statement, values: Vec<Value>) -> Result<(Moment, Answer)> {
-        let mut link = self.links.lend().await?;
         let mut tries = 1;
         loop {
-            let (sent, answer) = self.links.run_on(&mut link, statement, values.clone()).await;
+            let (sent, answer) = self.links.try_run(statement, values.clone()).await?;
             match answer {
                 Err(trouble) if trouble.is_blocked() && tries < BLOCKED_TRIES => tries += 1,
                 answer => {
-                    let answer = self.links.settled(link, answer);
                     return answer
                         .map(|answer| (sent, answer))
                         .map_err(|trouble| trouble.into_error(statement.what()));
@@ -259,18 +325,29 @@ impl Database for MySql {
         Box::pin(async move {
             let name = grant.name.as_str();
             if self.is_plain(&grant.name, grant.mode, self.links.clock.now()) {
-                let mut link = self.links.lend().await?;
                 let values = vec![name.into(), owner(grant.owner)];
-                let (_, answer) = self.links.run_on(&mut link, Statement::Leave, values).await;
-                match self.links.settled(link, answer) {
+                let (_, answer, repeated) = self.links.try_repeatedly(Statement::Leave, values).await?;
+                match answer {
                     Ok(answer) if answer.changed == 1 => return Ok(true),
+                    // The first one may have given it back.
+                    Ok(_) if repeated => return Err(unanswered()),
                     Ok(_) => {}
                     Err(trouble) if trouble.is_blocked() => {}
                     Err(trouble) => return Err(trouble.into_error(Statement::Leave.what())),
                 }
             }
             let values = vec![name.into(), owner(grant.owner), false.into()];
-            self.insist(Statement::Release, values).await.map(|(_, answer)| answer.says_yes())
+            let mut tries = 1;
+            loop {
+                let (_, answer, repeated) =
+                    self.links.try_repeatedly(Statement::Release, values.clone()).await?;
+                match answer {
+                    Ok(answer) if answer.says_yes() || !repeated => return Ok(answer.says_yes()),
+                    Ok(_) => return Err(unanswered()),
+                    Err(trouble) if trouble.is_blocked() && tries < BLOCKED_TRIES => tries += 1,
+                    Err(trouble) => return Err(trouble.into_error(Statement::Release.what())),
+                }
+            }
         })
     }
 
@@ -401,6 +478,11 @@ fn kind(mode: Mode) -> (&'static str, i64) {
         Mode::Shared => ("s", 0),
         Mode::Permit { limit } => ("p", i64::from(limit.get())),
     }
+}
+
+/// A release that was sent twice, of which only the second was answered.
+fn unanswered() -> Error {
+    Error::new(ErrorKind::Indeterminate, "the first answer to the release was lost")
 }
 
 fn unexpected(what: &str) -> Error {

@@ -46,6 +46,17 @@ impl Trouble {
         self.code().is_some_and(|code| !ENDED.contains(&code))
     }
 
+    /// Whether the connection broke, as one does that was closed on the other side.
+    pub(crate) fn is_of_connection(&self) -> bool {
+        match &self.source {
+            Some(mysql_async::Error::Io(_) | mysql_async::Error::Driver(DriverError::ConnectionClosed)) => {
+                true
+            }
+            Some(mysql_async::Error::Server(said)) => ENDED.contains(&said.code) || said.code == 4031,
+            _ => false,
+        }
+    }
+
     /// Whether it was not done and may well be if it is tried again at once: a deadlock, or a statement that has to be
     /// prepared again.
     pub(crate) fn is_passing(&self) -> bool {

@@ -19,6 +19,8 @@ pub(crate) struct Link {
     prepared: [Option<Prepared>; COUNT],
     /// Whether its last request was answered.
     settled: bool,
+    /// Whether one was: it may have been closed since, and nobody has noticed.
+    used: bool,
 }
 
 /// What a statement was answered with.
@@ -50,7 +52,7 @@ impl Link {
                 return Err(Error::new(ErrorKind::Unavailable, message));
             }
         };
-        Ok(Self { connection, texts, prepared: Default::default(), settled: true })
+        Ok(Self { connection, texts, prepared: Default::default(), settled: true, used: false })
     }
 
     /// Its number at the server.
@@ -68,6 +70,11 @@ impl Link {
         self.settled
     }
 
+    /// Whether it may have been closed while nobody used it.
+    pub(crate) fn was_used(&self) -> bool {
+        self.used
+    }
+
     /// Runs a statement, prepared once for each connection.
     pub(crate) async fn run(
         &mut self,
@@ -77,6 +84,7 @@ impl Link {
         self.settled = false;
         let answer = self.answer(statement, values).await;
         self.settled = answer.as_ref().err().is_none_or(Trouble::is_answer);
+        self.used |= self.settled;
         answer
     }
 

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mysql_async::Value;
-use mysql_async::prelude::Queryable;
 use tollgate_core::{Clock, Moment, Result};
 use tollgate_sql::{Lent, Pool};
 
@@ -17,7 +16,7 @@ use crate::statement::{Statement, Texts};
 /// How long a statement may take. The longest that is normal waits for a row and then for a slow disk.
 pub(crate) const TO_ANSWER: Duration = Duration::from_secs(5);
 /// How often what others were in the way of is tried again.
-const TRIES: u32 = 5;
+pub(crate) const TRIES: u32 = 5;
 
 /// The connections of one client.
 pub(crate) struct Links {
@@ -52,11 +51,38 @@ impl Links {
 
     /// Runs a statement that may be repeated, and answers when it was sent last.
     pub(crate) async fn run(&self, statement: Statement, values: Vec<Value>) -> Result<(Moment, Answer)> {
-        let mut link = self.lend().await?;
-        let (sent, answer) = self.run_on(&mut link, statement, values).await;
-        self.settled(link, answer)
-            .map(|answer| (sent, answer))
-            .map_err(|trouble| trouble.into_error(statement.what()))
+        let (sent, answer) = self.try_run(statement, values).await?;
+        answer.map(|answer| (sent, answer)).map_err(|trouble| trouble.into_error(statement.what()))
+    }
+
+    /// The same, and what the database said if it did not do it. A connection that was closed while nobody used it is left
+    /// for the next.
+    pub(crate) async fn try_run(
+        &self,
+        statement: Statement,
+        values: Vec<Value>,
+    ) -> Result<(Moment, std::result::Result<Answer, Trouble>)> {
+        let (sent, answer, _) = self.try_repeatedly(statement, values).await?;
+        Ok((sent, answer))
+    }
+
+    /// The same, and whether it was sent more than once.
+    pub(crate) async fn try_repeatedly(
+        &self,
+        statement: Statement,
+        values: Vec<Value>,
+    ) -> Result<(Moment, std::result::Result<Answer, Trouble>, bool)> {
+        let mut repeated = false;
+        loop {
+            let mut link = self.lend().await?;
+            let was_used = link.was_used();
+            let (sent, answer) = self.run_on(&mut link, statement, values.clone()).await;
+            let answer = self.settled(link, answer);
+            if !(was_used && answer.as_ref().is_err_and(Trouble::is_of_connection)) {
+                return Ok((sent, answer, repeated));
+            }
+            repeated = true;
+        }
     }
 
     /// Runs a statement over `link`. What the database says it did not do, because others were in the way, is tried again.
@@ -99,13 +125,12 @@ impl Links {
             if answer.rows.is_empty() {
                 return Ok(());
             }
-            let mut link = self.lend().await?;
-            let killed = link.connection().query_drop(format!("kill connection {connection}")).await;
-            match killed.map_err(Trouble::of) {
-                Ok(()) => link.give_back(),
+            let (_, killed) = self.try_run(Statement::Kill, vec![connection.into()]).await?;
+            match killed {
                 // It is gone already.
-                Err(trouble) if trouble.code() == Some(1094) => link.give_back(),
+                Err(trouble) if trouble.code() == Some(1094) => {}
                 Err(trouble) => return Err(trouble.not_done().into_error("ending a connection of ours")),
+                Ok(_) => {}
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

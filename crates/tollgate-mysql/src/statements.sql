@@ -102,3 +102,7 @@ order by name, ticket
 -- :is_there
 -- Whether a connection is there still.
 select 1 from information_schema.processlist where id = ?
+
+-- :kill
+-- Ends one.
+kill connection ?
