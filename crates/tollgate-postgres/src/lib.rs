@@ -8,18 +8,30 @@
 //! `links.rs` for which one is used, `listener.rs` for how hand-overs are heard, and `tollgate-sql` for what all databases
 //! have in common.
 
+mod advisory;
 mod backend;
 mod capabilities;
 mod config;
 mod database;
+mod doctor;
 mod error;
+mod fence;
 mod link;
 mod links;
 mod listener;
+mod names;
 mod owner;
+mod plain;
+mod pooled;
 mod schema;
 mod statement;
+mod transaction;
+mod user_error;
 
+pub use advisory::AdvisoryBackend;
 pub use backend::{PostgresBackend, connect};
 pub use config::PostgresConfig;
+pub use doctor::examine;
+pub use fence::{NO_TOKEN, PostgresFence, STALE};
 pub use schema::ddl;
+pub use transaction::{TransactionLocks, lock_in_transaction, try_lock_in_transaction};

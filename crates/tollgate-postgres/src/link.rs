@@ -19,7 +19,7 @@ use crate::error::{Trouble, of_connect, silent};
 use crate::statement::{COUNT, Statement, Texts};
 
 /// What drives a connection: it ends when that does, and says what the server says unasked.
-type Driver = Box<
+pub(crate) type Driver = Box<
     dyn FnMut(&mut Context<'_>) -> Poll<Option<std::result::Result<AsyncMessage, tokio_postgres::Error>>>
         + Send,
 >;
@@ -27,9 +27,8 @@ type Driver = Box<
 /// A connection.
 pub(crate) struct Link {
     client: Client,
-    driver: Driver,
-    /// Why it ended, if it did.
-    ended: bool,
+    /// Gone when the connection has ended: only then do those who wait for answers hear of it.
+    driver: Option<Driver>,
     texts: Arc<Texts>,
     prepared: [Option<Prepared>; COUNT],
     /// The server's process, if there is no pooler in between.
@@ -40,7 +39,7 @@ impl std::fmt::Debug for Link {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Link")
             .field("process", &self.process)
-            .field("ended", &self.ended)
+            .field("ended", &self.driver.is_none())
             .finish_non_exhaustive()
     }
 }
@@ -69,33 +68,23 @@ impl Link {
                 (client, Box::new(move |context| connection.poll_message(context)))
             }
         };
-        Ok(Self { client, driver, ended: false, texts, prepared: Default::default(), process: None })
+        Ok(Self { client, driver: Some(driver), texts, prepared: Default::default(), process: None })
     }
 
     /// Whether it is still there, as far as can be told without asking.
     pub(crate) fn is_usable(&mut self) -> bool {
-        self.turn(&mut Context::from_waker(Waker::noop()));
-        !self.ended && !self.client.is_closed()
-    }
-
-    /// Reads and writes what there is. Nobody here wants what the server says unasked.
-    fn turn(&mut self, context: &mut Context<'_>) {
-        while !self.ended {
-            match (self.driver)(context) {
-                Poll::Pending => return,
-                Poll::Ready(Some(Ok(_))) => {}
-                Poll::Ready(None | Some(Err(_))) => self.ended = true,
-            }
-        }
+        turn(&mut self.driver, &mut Context::from_waker(Waker::noop()));
+        self.driver.is_some() && !self.client.is_closed()
     }
 
     /// The next notification. Ends with the connection.
     pub(crate) async fn notification(&mut self) -> Option<tokio_postgres::Notification> {
         loop {
-            match poll_fn(|context| (self.driver)(context)).await {
+            let driver = self.driver.as_mut()?;
+            match poll_fn(driver).await {
                 Some(Ok(AsyncMessage::Notification(notification))) => return Some(notification),
                 Some(Ok(_)) => {}
-                None | Some(Err(_)) => return None,
+                None | Some(Err(_)) => self.driver = None,
             }
         }
     }
@@ -105,8 +94,8 @@ impl Link {
         &mut self,
         sql: &str,
     ) -> std::result::Result<Vec<tokio_postgres::SimpleQueryMessage>, Trouble> {
-        let Self { client, driver, ended, .. } = self;
-        driven(driver, ended, client.simple_query(sql)).await
+        let Self { client, driver, .. } = self;
+        driven(driver, client.simple_query(sql)).await
     }
 
     /// Runs a statement, prepared once for each connection, and answers with its rows.
@@ -115,18 +104,18 @@ impl Link {
         statement: Statement,
         values: &[Value<'_>],
     ) -> std::result::Result<Vec<Row>, Trouble> {
-        let Self { client, driver, ended, texts, prepared, .. } = self;
+        let Self { client, driver, texts, prepared, .. } = self;
         let place = &mut prepared[statement as usize];
         let known = match place {
             Some(known) => known,
             None => {
                 let types = statement.types();
-                let made = driven(driver, ended, client.prepare_typed(texts.of(statement), types)).await;
+                let made = driven(driver, client.prepare_typed(texts.of(statement), types)).await;
                 // Nothing was done yet.
                 place.insert(made.map_err(Trouble::not_done)?)
             }
         };
-        driven(driver, ended, client.query(known, values)).await
+        driven(driver, client.query(known, values)).await
     }
 
     /// The same without a name for it, as poolers need it: the next statement may go to another server process.
@@ -135,16 +124,26 @@ impl Link {
         statement: Statement,
         values: &[Value<'_>],
     ) -> std::result::Result<Vec<Row>, Trouble> {
-        let Self { client, driver, ended, texts, .. } = self;
+        let Self { client, driver, texts, .. } = self;
         let typed: Vec<_> = values.iter().copied().zip(statement.types().iter().cloned()).collect();
-        driven(driver, ended, client.query_typed(texts.of(statement), &typed)).await
+        driven(driver, client.query_typed(texts.of(statement), &typed)).await
+    }
+}
+
+/// Reads and writes what there is. Nobody here wants what the server says unasked.
+pub(crate) fn turn(driver: &mut Option<Driver>, context: &mut Context<'_>) {
+    while let Some(drive) = driver {
+        match drive(context) {
+            Poll::Pending => return,
+            Poll::Ready(Some(Ok(_))) => {}
+            Poll::Ready(None | Some(Err(_))) => *driver = None,
+        }
     }
 }
 
 /// Waits for `request` and does what it takes meanwhile.
-async fn driven<T>(
-    driver: &mut Driver,
-    ended: &mut bool,
+pub(crate) async fn driven<T>(
+    driver: &mut Option<Driver>,
     request: impl Future<Output = std::result::Result<T, tokio_postgres::Error>>,
 ) -> std::result::Result<T, Trouble> {
     let mut request = pin!(request);
@@ -153,13 +152,7 @@ async fn driven<T>(
         if let Poll::Ready(answer) = request.as_mut().poll(context) {
             return Poll::Ready(answer);
         }
-        while !*ended {
-            match driver(context) {
-                Poll::Pending => break,
-                Poll::Ready(Some(Ok(_))) => {}
-                Poll::Ready(None | Some(Err(_))) => *ended = true,
-            }
-        }
+        turn(driver, context);
         request.as_mut().poll(context)
     });
     answer.await.map_err(Trouble::of)

@@ -110,9 +110,8 @@ impl Links {
     pub(crate) async fn run(&self, statement: Statement, values: &[Value<'_>]) -> Result<(Moment, Vec<Row>)> {
         let mut link = self.lend().await?;
         let (sent, answer) = self.run_on(&mut link, statement, values).await;
-        self.settled(link, answer)
-            .map(|rows| (sent, rows))
-            .map_err(|trouble| trouble.into_error(what(statement)))
+        let rows = self.settled(link, answer).map_err(|trouble| trouble.into_error(what(statement)))?;
+        Ok((sent, rows))
     }
 
     /// Runs a statement over `link`. What PostgreSQL says it did not do, because others were in the way, is tried again.
@@ -198,7 +197,7 @@ pub(crate) fn what(statement: Statement) -> &'static str {
     match statement {
         Statement::Take | Statement::Acquire | Statement::Refresh => "the acquire",
         Statement::Leave | Statement::Release => "the release",
-        Statement::Renew | Statement::Extend => "the renewal",
+        Statement::Renew | Statement::RenewTogether | Statement::ExtendBeside => "the renewal",
         Statement::Revoke => "breaking the lock",
         Statement::Floor => "raising the floor",
         _ => "the request",

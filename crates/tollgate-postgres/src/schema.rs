@@ -13,6 +13,9 @@ use crate::link::Link;
 /// Which `schema.sql` this is.
 const VERSION: i32 = 1;
 
+/// All of it.
+const SQL: &str = concat!(include_str!("schema.sql"), "\n", include_str!("transaction.sql"));
+
 /// How the tables of one client are called.
 #[derive(Debug, Clone)]
 pub(crate) struct Tables {
@@ -29,6 +32,7 @@ impl Tables {
     pub(crate) fn named(&self, sql: &str) -> String {
         let Self { schema, prefix } = self;
         named(sql, "tollgate.", |name| format!("\"{schema}\".\"{prefix}{name}\""))
+            .replace("schema tollgate to", &format!("schema \"{schema}\" to"))
             .replace("exists tollgate;", &format!("exists \"{schema}\";"))
             .replace("exists claims_owner", &format!("exists \"{prefix}claims_owner\""))
     }
@@ -37,7 +41,7 @@ impl Tables {
 /// Everything that locks need in the database that `config` names, for those who create it themselves.
 pub fn ddl(config: &PostgresConfig) -> Result<String> {
     config.check()?;
-    Ok(Tables::new(&config.schema, &config.table_prefix).named(include_str!("schema.sql")))
+    Ok(Tables::new(&config.schema, &config.table_prefix).named(SQL))
 }
 
 /// Creates what is missing. When several start at once, one does it and the others find it done.
@@ -45,7 +49,7 @@ pub(crate) async fn install(link: &mut Link, tables: &Tables) -> Result<()> {
     if version(link, tables).await? == Some(VERSION) {
         return Ok(());
     }
-    let script = tables.named(include_str!("schema.sql"));
+    let script = tables.named(SQL);
     // Whoever may not create schemas may still create what belongs into one that is there.
     let exists = format!("select from pg_namespace where nspname = '{}'", tables.schema);
     let made = link.simple(&exists).await.map_err(|trouble| trouble.into_error("the database"))?;

@@ -57,6 +57,12 @@ create table if not exists tollgate.claims (
 
 create unique index if not exists claims_owner on tollgate.claims (owner);
 
+-- Renewals of exclusive holders that were not to be written into the lock's row, because somebody sat on it.
+create table if not exists tollgate.renewals (
+    owner    uuid primary key,
+    expires  timestamptz not null
+);
+
 -- Locks the row of a lock, and makes it if there is none.
 create or replace function tollgate.locked(p_name text) returns tollgate.locks
 language plpgsql as $$
@@ -77,6 +83,32 @@ begin
     return l;
 end $$;
 
+-- Keeps others from judging a holder, and it from being renewed, at the same time.
+create or replace function tollgate.alone_with(p_owner uuid) returns void
+language sql as $$
+    select pg_advisory_xact_lock(hashtextextended(p_owner::text, 7064))
+$$;
+
+-- Whether the exclusive holder of a lock that we have locked is still in. If its time is over, it may have been renewed
+-- beside the row.
+create or replace function tollgate.judged(l tollgate.locks, at timestamptz) returns tollgate.locks
+language plpgsql as $$
+declare
+    renewed timestamptz;
+begin
+    if l.owner is null or l.expires > at then
+        return l;
+    end if;
+    perform tollgate.alone_with(l.owner);
+    delete from tollgate.renewals where owner = l.owner returning expires into renewed;
+    if renewed > at then
+        l.expires := renewed;
+    else
+        l.owner := null;
+    end if;
+    return l;
+end $$;
+
 -- Writes down what became of a lock, if something did.
 create or replace function tollgate.written(l tollgate.locks, before tollgate.locks) returns void
 language plpgsql as $$
@@ -90,16 +122,13 @@ begin
     where name = l.name;
 end $$;
 
--- Forgets those who are in and have not said so for too long. Nobody reads all of them who need not: one who lives is
--- enough to keep others out, and only a permit has to count.
+-- Forgets those who are in together and have not said so for too long. Nobody reads all of them who need not: one who
+-- lives is enough to keep others out, and only a permit has to count. Who is renewed in this moment is not deleted.
 create or replace function tollgate.without_the_dead(l tollgate.locks, at timestamptz, all_of_them boolean) returns tollgate.locks
 language plpgsql as $$
 declare
     gone integer;
 begin
-    if l.owner is not null and l.expires <= at then
-        l.owner := null;
-    end if;
     if l.holders = 0 or not all_of_them and exists (
         select from tollgate.claims
         where name = l.name and ticket between l.since and l.served and expires > at
@@ -187,8 +216,10 @@ declare
     own tollgate.claims;
 begin
     age := extract(epoch from at) * 1000000;
+    l := tollgate.judged(l, at);
     -- It may be in already: this is asked again, or it was let in and has not heard of it.
-    if l.owner = p_owner and l.expires > at then
+    if l.owner = p_owner then
+        perform tollgate.written(l, before);
         outcome := 'g'; token := l.token; sent := l.sent;
         return;
     end if;
@@ -215,8 +246,6 @@ begin
             outcome := 'g'; token := own.token; sent := own.sent;
             return;
         end if;
-    elsif l.owner is not null and l.expires <= at then
-        l.owner := null;
     end if;
     if own.ticket is null and l.waiters = 0 and tollgate.fits(l, p_mode, p_places) then
         token := nextval('tollgate.tokens');
@@ -264,26 +293,23 @@ begin
     outcome := 'q'; ticket := own.ticket; ahead := least(own.ticket - l.served - 1, l.waiters - 1);
 end $$;
 
--- Renews a grant, by its owner. Answers whether there is one.
-create or replace function tollgate.extend(p_name text, p_owner uuid, p_ttl bigint, p_details text) returns boolean
+-- Renews an exclusive grant, by its owner, while somebody sits on the lock's row. Answers whether it is the holder.
+create or replace function tollgate.extend_beside(p_name text, p_owner uuid, p_ttl bigint) returns boolean
 language plpgsql as $$
 declare
-    l tollgate.locks := tollgate.locked(p_name);
-    at timestamptz := clock_timestamp();
+    at timestamptz;
 begin
-    if l.owner = p_owner and l.expires > at then
-        update tollgate.locks
-        set expires = at + p_ttl * interval '1 ms', ttl = p_ttl, details = coalesce(p_details, details)
-        where name = p_name;
-        return true;
-    elsif l.holders = 0 then
+    perform set_config('lock_timeout', '1s', true);
+    perform tollgate.alone_with(p_owner);
+    at := clock_timestamp();
+    perform from tollgate.locks l left join tollgate.renewals r on r.owner = l.owner
+    where l.name = p_name and l.owner = p_owner and greatest(l.expires, r.expires) > at;
+    if not found then
         return false;
     end if;
-    update tollgate.claims
-    set expires = at + p_ttl * interval '1 ms', ttl = p_ttl, details = coalesce(p_details, details)
-    where name = p_name and ticket between l.since and l.served and owner = p_owner and token is not null
-        and expires > at;
-    return found;
+    insert into tollgate.renewals values (p_owner, at + p_ttl * interval '1 ms')
+    on conflict (owner) do update set expires = excluded.expires;
+    return true;
 end $$;
 
 -- Gives a lock back, by its owner, and hands it on. Answers whether it was its. A claim that waits leaves, if that is
@@ -297,8 +323,9 @@ declare
     own tollgate.claims;
     was_in boolean := false;
 begin
+    l := tollgate.judged(l, at);
     if l.owner = p_owner then
-        was_in := l.expires > at;
+        was_in := true;
         l.owner := null;
     elsif l.holders + l.waiters > 0 then
         delete from tollgate.claims
@@ -334,8 +361,10 @@ declare
     was_in boolean := false;
     ended timestamptz;
 begin
+    l := tollgate.judged(l, at);
     if l.owner is not null and l.token = p_token then
-        was_in := l.expires > at;
+        perform tollgate.alone_with(l.owner);
+        was_in := true;
         l.owner := null;
     elsif l.holders > 0 then
         delete from tollgate.claims
@@ -371,9 +400,11 @@ declare
     n text;
 begin
     perform set_config('synchronous_commit', 'off', true);
+    delete from tollgate.renewals where expires < at;
     with idle as (
-        select name from tollgate.locks
+        select name from tollgate.locks l
         where coalesce(expires, '-infinity') < at and holders = 0 and waiters = 0
+            and not exists (select from tollgate.renewals r where r.owner = l.owner)
         limit 10000 for update skip locked
     )
     delete from tollgate.locks l using idle where l.name = idle.name;
@@ -388,3 +419,8 @@ begin
 end $$;
 
 insert into tollgate.version select 1 where not exists (select from tollgate.version);
+
+-- Whoever is to take locks without having made these needs:
+--   grant usage on schema tollgate to SOMEBODY;
+--   grant select, insert, update, delete on all tables in schema tollgate to SOMEBODY;
+--   grant usage, select, update on all sequences in schema tollgate to SOMEBODY;

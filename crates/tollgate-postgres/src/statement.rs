@@ -5,7 +5,7 @@ use tokio_postgres::types::Type;
 use crate::schema::Tables;
 
 /// How many there are.
-pub(crate) const COUNT: usize = 14;
+pub(crate) const COUNT: usize = 15;
 
 /// One of them. What each does is told in `statements.sql`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,9 +13,10 @@ pub(crate) enum Statement {
     Take,
     Leave,
     Renew,
+    RenewTogether,
     Refresh,
     Acquire,
-    Extend,
+    ExtendBeside,
     Release,
     Revoke,
     Floor,
@@ -30,9 +31,10 @@ const ALL: [(Statement, &str); COUNT] = [
     (Statement::Take, "take"),
     (Statement::Leave, "leave"),
     (Statement::Renew, "renew"),
+    (Statement::RenewTogether, "renew_together"),
     (Statement::Refresh, "refresh"),
     (Statement::Acquire, "acquire"),
-    (Statement::Extend, "extend"),
+    (Statement::ExtendBeside, "extend_beside"),
     (Statement::Release, "release"),
     (Statement::Revoke, "revoke"),
     (Statement::Floor, "floor"),
@@ -50,7 +52,8 @@ impl Statement {
             Self::Take => &[Type::TEXT, Type::UUID, Type::INT8, Type::INT8, Type::TEXT],
             Self::Leave => &[Type::TEXT, Type::UUID],
             Self::Release => &[Type::TEXT, Type::UUID, Type::BOOL],
-            Self::Renew | Self::Extend => &[Type::TEXT, Type::UUID, Type::INT8, Type::TEXT],
+            Self::Renew | Self::RenewTogether => &[Type::TEXT, Type::UUID, Type::INT8, Type::TEXT],
+            Self::ExtendBeside => &[Type::TEXT, Type::UUID, Type::INT8],
             Self::Refresh => &[Type::TEXT, Type::INT8, Type::UUID, Type::INT8, Type::INT8],
             Self::Acquire => &[
                 Type::TEXT,

@@ -17,10 +17,22 @@ where name = $1 and owner = $2 and waiters = 0 and expires > clock_timestamp()
 returning set_config('synchronous_commit', 'off', true)
 
 -- :renew
--- Renews the grant of an exclusive holder.
-update tollgate.locks
+-- Renews the grant of an exclusive holder, unless somebody sits on the lock's row: that is not waited for.
+with held as (
+    select name from tollgate.locks where name = $1 and owner = $2 and expires > clock_timestamp()
+    for no key update skip locked
+)
+update tollgate.locks l
 set expires = clock_timestamp() + $3 * interval '1 ms', ttl = $3, details = coalesce($4, details)
-where name = $1 and owner = $2 and expires > clock_timestamp()
+from held where l.name = held.name
+returning true
+
+-- :renew_together
+-- Renews the grant of a shared or permit holder. It needs nothing of the lock's row: whoever judges the holders deletes the
+-- dead, and waits for, and leaves, one that is renewed in that moment.
+update tollgate.claims
+set expires = clock_timestamp() + $3 * interval '1 ms', ttl = $3, details = coalesce($4, details)
+where owner = $2 and name = $1 and token is not null and expires > clock_timestamp()
 returning true
 
 -- :refresh
@@ -34,8 +46,8 @@ returning set_config('synchronous_commit', 'off', true)
 select outcome, token, sent, ticket, ahead, free_in, age
 from tollgate.acquire($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 
--- :extend
-select tollgate.extend($1, $2, $3, $4)
+-- :extend_beside
+select tollgate.extend_beside($1, $2, $3)
 
 -- :release
 select tollgate.leave($1, $2, $3)
@@ -52,8 +64,9 @@ select tollgate.sweep()
 -- :inspect
 -- Everybody who is in or waits, and lives.
 select name, 'x'::"char" as mode, 1::bigint as places, token, 0::bigint as ticket,
-    (extract(epoch from expires - clock_timestamp()) * 1000)::bigint as left_ms, details
-from tollgate.locks where name = $1 and owner is not null and expires > clock_timestamp()
+    (extract(epoch from greatest(l.expires, r.expires) - clock_timestamp()) * 1000)::bigint as left_ms, details
+from tollgate.locks l left join tollgate.renewals r using (owner)
+where name = $1 and owner is not null and greatest(l.expires, r.expires) > clock_timestamp()
 union all
 select name, mode, places, token, ticket, (extract(epoch from expires - clock_timestamp()) * 1000)::bigint, details
 from tollgate.claims where name = $1 and expires > clock_timestamp()
@@ -67,8 +80,9 @@ with names as (
     order by name limit 200
 )
 select name, 'x'::"char" as mode, 1::bigint as places, token, 0::bigint as ticket,
-    (extract(epoch from expires - clock_timestamp()) * 1000)::bigint as left_ms, details
-from tollgate.locks join names using (name) where owner is not null and expires > clock_timestamp()
+    (extract(epoch from greatest(l.expires, r.expires) - clock_timestamp()) * 1000)::bigint as left_ms, details
+from tollgate.locks l join names using (name) left join tollgate.renewals r using (owner)
+where owner is not null and greatest(l.expires, r.expires) > clock_timestamp()
 union all
 select name, mode, places, token, ticket, (extract(epoch from expires - clock_timestamp()) * 1000)::bigint, details
 from tollgate.claims join names using (name) where expires > clock_timestamp()

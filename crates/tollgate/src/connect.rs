@@ -25,7 +25,9 @@ use crate::url::Url;
 /// - `postgres://USER:PASSWORD@HOST:PORT/DATABASE`: leases in tables of that database, which are made if they are not there.
 ///   `?schema=` is where, `tollgate` unless said; `?table_prefix=` what their names start with; `?connections=` how many each
 ///   runtime may open, 6 unless said; `?listen_url=` the way past a pooler that lets no notifications through.
-///   `?sslmode=require` encrypts, with `?ca=`, `?cert=` and `?key=`.
+///   `?sslmode=require` encrypts, with `?ca=`, `?cert=` and `?key=`. `?style=advisory` takes PostgreSQL's own advisory locks
+///   instead, `pg_advisory_lock(hashtextextended(NAME, 0))`, each on a connection of its own; with `?advisory_key=N` all names
+///   are the lock with that number.
 /// - `redlock://HOST:PORT,HOST:PORT,HOST:PORT/DB`: a majority of independent Redises. `?max_ttl=5m` is the longest ttl that
 ///   any client uses, and the same for all. On their first start [`redlock_init`](crate::redlock_init) says that they are new.
 ///
@@ -155,6 +157,9 @@ async fn zookeeper(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
 async fn postgres(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
     let config = crate::postgres::config(url)?;
     let clock = Arc::new(BootClock::new(Keeper::global()?));
+    if let Some(key) = crate::postgres::advisory(url)? {
+        return Ok(Arc::new(tollgate_postgres::AdvisoryBackend::connect(config, key, clock).await?));
+    }
     Ok(Arc::new(tollgate_postgres::connect(config, clock).await?))
 }
 

@@ -3,7 +3,13 @@
 use tollgate_core::capabilities::Scope;
 use tollgate_core::{Checkup, Finding, Result};
 
-#[cfg(any(feature = "etcd", feature = "file", feature = "redis", feature = "zookeeper"))]
+#[cfg(any(
+    feature = "etcd",
+    feature = "file",
+    feature = "postgres",
+    feature = "redis",
+    feature = "zookeeper"
+))]
 use crate::url::Url;
 
 /// Examines the engine that `url` names, and changes nothing: what is wrong with it, why that matters and what to
@@ -62,6 +68,13 @@ async fn examine(url: &str) -> Result<Checkup> {
     {
         crate::connect::check_layers(&zookeeper)?;
         return tollgate_zookeeper::examine(crate::zookeeper::config(&zookeeper)?).await;
+    }
+    #[cfg(feature = "postgres")]
+    if let Ok(postgres) = Url::parse(url)
+        && crate::postgres::SCHEMES.contains(&postgres.scheme)
+    {
+        crate::connect::check_layers(&postgres)?;
+        return tollgate_postgres::examine(crate::postgres::config(&postgres)?).await;
     }
     // What can be connected to and has no examination of its own.
     let locks = crate::connect(url).await?;

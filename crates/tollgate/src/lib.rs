@@ -43,6 +43,7 @@ pub mod postgres;
 pub mod redis;
 #[cfg(feature = "redis")]
 mod redlock;
+mod sql_schema;
 mod url;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
@@ -51,6 +52,7 @@ pub use connect::connect;
 pub use doctor::doctor;
 #[cfg(feature = "redis")]
 pub use redlock::redlock_init;
+pub use sql_schema::sql_schema;
 pub use tollgate_core::{
     Age, Capabilities, Checkup, DEFAULT_TTL, Deadline, Details, Error, ErrorKind, Event, Fault, Fence,
     Finding, Grant, Guarantee, Guarantees, Guard, GuardState, Guards, Happening, Holder, InvalidName,
@@ -93,6 +95,11 @@ struct EtcdPage;
 #[cfg(all(doctest, feature = "zookeeper"))]
 #[doc = include_str!("../../../docs/backends/zookeeper.md")]
 struct ZooKeeperPage;
+
+/// Compiles what docs/backends/postgres.md shows.
+#[cfg(all(doctest, feature = "postgres"))]
+#[doc = include_str!("../../../docs/backends/postgres.md")]
+struct PostgresPage;
 
 /// Compiles what docs/backends/redis.md shows.
 #[cfg(all(doctest, feature = "redis"))]

@@ -1,28 +1,16 @@
-//! PostgreSQL beyond locks: its tables.
+//! PostgreSQL beyond locks: what makes data in it refuse stale tokens, and locks within transactions.
 
 use tollgate_core::{Error, Result};
 use tollgate_postgres::PostgresConfig;
 
 use crate::url::Url;
 
+pub use tollgate_postgres::{
+    NO_TOKEN, PostgresFence, STALE, TransactionLocks, lock_in_transaction, try_lock_in_transaction,
+};
+
 /// The schemes that name a PostgreSQL.
 pub(crate) const SCHEMES: &[&str] = &["postgres", "postgresql"];
-
-/// Everything that locks need in the database that `url` names, as SQL, for those who create it themselves. Asks nobody.
-///
-/// ```
-/// let ddl = tollgate::postgres::schema("postgres://127.0.0.1/shop?schema=locks")?;
-/// assert!(ddl.contains("create schema if not exists \"locks\""));
-/// # tollgate::Result::Ok(())
-/// ```
-pub fn schema(url: &str) -> Result<String> {
-    let url = Url::parse(url)?;
-    if !SCHEMES.contains(&url.scheme) {
-        return Err(Error::invalid("only databases have a schema; write postgres://HOST/DATABASE"));
-    }
-    crate::connect::check_layers(&url)?;
-    tollgate_postgres::ddl(&config(&url)?)
-}
 
 /// Which PostgreSQL a URL names.
 pub(crate) fn config(url: &Url<'_>) -> Result<PostgresConfig> {
@@ -31,6 +19,8 @@ pub(crate) fn config(url: &Url<'_>) -> Result<PostgresConfig> {
         "table_prefix",
         "connections",
         "listen_url",
+        "style",
+        "advisory_key",
         "host",
         "sslmode",
         "ca",
@@ -64,4 +54,24 @@ pub(crate) fn config(url: &Url<'_>) -> Result<PostgresConfig> {
         None => {}
     }
     Ok(config)
+}
+
+/// Whether a URL asks for advisory locks, and which number all of them have, if it says so.
+pub(crate) fn advisory(url: &Url<'_>) -> Result<Option<Option<i64>>> {
+    let key = url.param("advisory_key");
+    let number = |key: &str| {
+        key.parse().map_err(|_| {
+            Error::invalid("?advisory_key= is the number of an advisory lock, as PostgreSQL knows it")
+        })
+    };
+    match (url.param("style"), key) {
+        (Some("advisory"), key) => Ok(Some(key.map(number).transpose()?)),
+        (None | Some("lease"), None) => Ok(None),
+        (None | Some("lease"), Some(_)) => {
+            Err(Error::invalid("?advisory_key= is for advisory locks; add style=advisory to the URL"))
+        }
+        (Some(other), _) => Err(Error::invalid(format!(
+            "?style={other} is not known here; write lease, which is what is meant if nothing is said, or advisory"
+        ))),
+    }
 }

@@ -14,12 +14,12 @@ pub(crate) fn asks_for(operation: Operation, frame: &[u8]) -> bool {
         Operation::Acquire => takes || acquires && said(8),
         Operation::Withdraw => values.len() == 3 && said(2),
         Operation::Extend => values.len() == 4,
-        Operation::Release => values.len() == 2 || values.len() == 3 && !said(2),
+        Operation::Release => values.len() == 2 || values.len() == 3 && values[2] == Some(&[0]),
     }
 }
 
 /// The values of a statement that is executed.
-fn values(frame: &[u8]) -> Option<Vec<Option<&[u8]>>> {
+pub(crate) fn values(frame: &[u8]) -> Option<Vec<Option<&[u8]>>> {
     let mut rest = frame;
     while rest.len() >= 5 {
         let length = u32::from_be_bytes(rest[1..5].try_into().ok()?) as usize;

@@ -7,7 +7,7 @@ pub(super) const CASES: &[Case] = &[
     case!(a_lost_grant_cannot_be_adopted if |c| c.adopt != Adopt::Never),
     case!(a_shared_session_cannot_be_taken_along if |c| c.adopt == Adopt::Standalone),
     case!(a_grant_that_cannot_leave_says_so if |c| c.adopt == Adopt::Never),
-    case!(a_lock_goes_from_hand_to_hand_without_being_free if |c| c.liveness == Liveness::Process),
+    case!(a_lock_goes_from_hand_to_hand_without_being_free if |c| c.liveness == Liveness::Process && !networked(c)),
 ];
 
 async fn a_grant_can_be_adopted_by_another_client(world: World) {

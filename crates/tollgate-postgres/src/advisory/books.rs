@@ -1,0 +1,150 @@
+//! What this client holds and waits for.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+use tollgate_core::{Claim, Details, Grant, OwnerId, Token};
+
+use super::session::{Place, Session};
+
+/// How long a lock is held, or waited for, before that is written down for those who look.
+pub(super) const WORTH_NOTING: Duration = Duration::from_millis(50);
+
+/// A claim, with the connection that its lock hangs on.
+pub(super) struct Entry {
+    pub(super) claim: Claim,
+    pub(super) place: Place,
+    /// Whether it may stand in a queue.
+    pub(super) waits: bool,
+    pub(super) since: Instant,
+    /// None once the connection is lost.
+    pub(super) session: tokio::sync::Mutex<Option<Session>>,
+    state: Mutex<State>,
+    /// Rung when somebody has found out how the wait ends.
+    pub(super) verdict: Notify,
+}
+
+/// What is known of a claim.
+#[derive(Debug)]
+pub(super) struct State {
+    /// It is in.
+    pub(super) token: Option<Token>,
+    /// It has been seen in the queue.
+    pub(super) queued: bool,
+    /// Why its wait is over.
+    pub(super) hopeless: Option<Hopeless>,
+    /// For how many looks its wait has been over at the server without its having heard of it.
+    pub(super) unheard: u32,
+    pub(super) details: Details,
+    /// What is to be written down is not what was.
+    pub(super) outdated: bool,
+    /// Something was written down, or may be.
+    pub(super) written: bool,
+    pub(super) over: bool,
+}
+
+/// Why waiting does not help.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Hopeless {
+    /// The server knows nothing of the connection.
+    Disconnected,
+    /// A lock of this other name has the same number.
+    Collision(String),
+}
+
+impl Entry {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// All claims of this client that are not over.
+#[derive(Default)]
+pub(super) struct Books {
+    entries: Mutex<HashMap<OwnerId, Arc<Entry>>>,
+    /// Of whom something is written down that is no longer so, with the connection, if that lives.
+    leavers: Mutex<Vec<(String, Option<Session>)>>,
+}
+
+impl Books {
+    fn entries(&self) -> MutexGuard<'_, HashMap<OwnerId, Arc<Entry>>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters a claim that asks over `session`.
+    pub(super) fn enter(&self, claim: &Claim, session: Session, waits: bool) -> Arc<Entry> {
+        let entry = Arc::new(Entry {
+            claim: claim.clone(),
+            place: session.place().clone(),
+            waits,
+            since: Instant::now(),
+            session: tokio::sync::Mutex::new(Some(session)),
+            state: Mutex::new(State {
+                token: None,
+                queued: false,
+                hopeless: None,
+                unheard: 0,
+                details: claim.details.clone(),
+                outdated: true,
+                written: false,
+                over: false,
+            }),
+            verdict: Notify::new(),
+        });
+        self.entries().insert(claim.owner, entry.clone());
+        entry
+    }
+
+    pub(super) fn find(&self, owner: OwnerId) -> Option<Arc<Entry>> {
+        self.entries().get(&owner).cloned()
+    }
+
+    /// The entry of a grant that was given here.
+    pub(super) fn held(&self, grant: &Grant) -> Option<Arc<Entry>> {
+        let entry = self.find(grant.owner)?;
+        let is_it = entry.claim.name == grant.name && entry.state().token == Some(grant.token);
+        is_it.then_some(entry)
+    }
+
+    /// Strikes a claim out. Answers with its connection if that can be used again at once; else whatever is written down
+    /// must be removed first.
+    pub(super) fn strike_out(&self, entry: &Entry, session: Option<Session>) -> Option<Session> {
+        self.entries().remove(&entry.claim.owner);
+        let mut state = entry.state();
+        state.over = true;
+        if !state.written {
+            return session;
+        }
+        self.leavers().push((entry.place.label.clone(), session));
+        None
+    }
+
+    fn leavers(&self) -> MutexGuard<'_, Vec<(String, Option<Session>)>> {
+        self.leavers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Those who have left.
+    pub(super) fn take_leavers(&self) -> Vec<(String, Option<Session>)> {
+        std::mem::take(&mut *self.leavers())
+    }
+
+    pub(super) fn put_back(&self, leavers: Vec<(String, Option<Session>)>) {
+        self.leavers().extend(leavers);
+    }
+
+    /// All claims, as they are now.
+    pub(super) fn all(&self) -> Vec<Arc<Entry>> {
+        self.entries().values().cloned().collect()
+    }
+
+    /// Whether there is nothing that has to be written down, now or soon, and nobody who waits.
+    pub(super) fn is_quiet(&self) -> bool {
+        let is_quiet = |entry: &Arc<Entry>| {
+            let state = entry.state();
+            !state.outdated && state.token.is_some()
+        };
+        self.leavers().is_empty() && self.entries().values().all(is_quiet)
+    }
+}

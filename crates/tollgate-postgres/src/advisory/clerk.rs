@@ -1,0 +1,163 @@
+//! Writes down who holds and who waits, for those who look; in the background, and only what lasts.
+//!
+//! A lock that is held for a moment costs no write. What is written is removed before the connection is used again, so that
+//! nobody is taken for who was there before.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+use tokio_postgres::types::Type;
+
+use super::backend::Shared;
+use super::books::{Entry, Hopeless, WORTH_NOTING};
+use crate::link::Value;
+
+/// How often those who wait are looked after.
+const ROUND: Duration = Duration::from_secs(1);
+/// After how many looks at nothing new it rests.
+const REST_AFTER: u32 = 20;
+/// How many rounds somebody may be in at the server without having heard of it: its executor may be busy.
+const UNHEARD: u32 = 10;
+/// How many rounds somebody who waited may be unknown to the server: an answer may be on its way.
+const UNKNOWN: u32 = 2;
+
+/// The clerk.
+#[derive(Default)]
+pub(super) struct Clerk {
+    awake: AtomicBool,
+    bell: Notify,
+}
+
+impl Clerk {
+    /// There is somebody new. Costs nothing while the clerk is awake.
+    pub(super) fn is_needed(&self, shared: &Arc<Shared>) {
+        if !self.awake.load(Ordering::Relaxed) && !self.awake.swap(true, Ordering::AcqRel) {
+            drop(shared.keeper.spawn(work(Arc::downgrade(shared))));
+        }
+    }
+
+    /// Somebody has left of whom something is written down.
+    pub(super) fn ring(&self, shared: &Arc<Shared>) {
+        self.is_needed(shared);
+        self.bell.notify_one();
+    }
+}
+
+async fn work(shared: Weak<Shared>) {
+    let (mut quiet, mut last_round) = (0, Instant::now());
+    loop {
+        let Some(shared) = shared.upgrade() else { return };
+        tokio::select! {
+            () = tokio::time::sleep(WORTH_NOTING / 2) => {}
+            () = shared.clerk.bell.notified() => {}
+        }
+        shared.forget().await;
+        shared.note().await;
+        if last_round.elapsed() >= ROUND {
+            shared.look_after_waiters().await;
+            last_round = Instant::now();
+        }
+        let surplus = shared.sessions.trim();
+        quiet = if shared.books.is_quiet() { quiet + 1 } else { 0 };
+        if quiet < REST_AFTER {
+            continue;
+        }
+        if surplus {
+            tokio::time::sleep(ROUND).await;
+            continue;
+        }
+        shared.clerk.awake.store(false, Ordering::Release);
+        // Somebody may have come in this very moment and believe that the clerk is awake.
+        if shared.books.is_quiet() || shared.clerk.awake.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        quiet = 0;
+    }
+}
+
+impl Shared {
+    /// Removes what is written of those who have left, and only then has their connections used again.
+    async fn forget(&self) {
+        let leavers = self.books.take_leavers();
+        if leavers.is_empty() {
+            return;
+        }
+        let labels: Vec<&str> = leavers.iter().map(|(label, _)| label.as_str()).collect();
+        // One that is lost stands for others that nobody here knows of: those of processes that died.
+        let lost = leavers.iter().any(|(_, session)| session.is_none());
+        let values: [(Value<'_>, Type); 2] = [(&labels, Type::TEXT_ARRAY), (&lost, Type::BOOL)];
+        if self.sessions.ask(&self.sessions.texts.forget, &values).await.is_err() {
+            // It is tried again.
+            return self.books.put_back(leavers);
+        }
+        leavers
+            .into_iter()
+            .filter_map(|(_, session)| session)
+            .for_each(|session| self.sessions.take_back(session));
+    }
+
+    /// Writes down who has been there for a while.
+    async fn note(&self) {
+        let mut due = Vec::new();
+        for entry in self.books.all() {
+            let mut state = entry.state();
+            if state.outdated && !state.over && entry.since.elapsed() >= WORTH_NOTING {
+                state.outdated = false;
+                state.written = true;
+                let details = serde_json::to_string(&state.details).unwrap_or_default();
+                let token = state.token.map(|token| token.get() as i64);
+                drop(state);
+                due.push((entry, token, details));
+            }
+        }
+        if due.is_empty() {
+            return;
+        }
+        let labels: Vec<&str> = due.iter().map(|(entry, ..)| entry.place.label.as_str()).collect();
+        let names: Vec<&str> = due.iter().map(|(entry, ..)| entry.claim.name.as_str()).collect();
+        let tokens: Vec<Option<i64>> = due.iter().map(|(_, token, _)| *token).collect();
+        let details: Vec<&str> = due.iter().map(|(.., details)| details.as_str()).collect();
+        let values: [(Value<'_>, Type); 4] = [
+            (&labels, Type::TEXT_ARRAY),
+            (&names, Type::TEXT_ARRAY),
+            (&tokens, Type::INT8_ARRAY),
+            (&details, Type::TEXT_ARRAY),
+        ];
+        if self.sessions.ask(&self.sessions.texts.note, &values).await.is_err() {
+            due.iter().for_each(|(entry, ..)| entry.state().outdated = true);
+        }
+    }
+
+    /// Finds out whose wait will not end by itself: a silent connection says nothing of it.
+    async fn look_after_waiters(&self) {
+        let waiting = |entry: &Arc<Entry>| entry.waits && entry.state().token.is_none();
+        let waiters: Vec<_> = self.books.all().into_iter().filter(waiting).collect();
+        if waiters.is_empty() {
+            return;
+        }
+        let labels: Vec<&str> = waiters.iter().map(|entry| entry.place.label.as_str()).collect();
+        let names: Vec<&str> = waiters.iter().map(|entry| entry.claim.name.as_str()).collect();
+        let values: [(Value<'_>, Type); 2] = [(&labels, Type::TEXT_ARRAY), (&names, Type::TEXT_ARRAY)];
+        // Of a server that is away nothing is known.
+        let Ok(rows) = self.sessions.ask(&self.sessions.texts.standing, &values).await else { return };
+        for row in rows {
+            let label: &str = row.get("session");
+            let Some(entry) = waiters.iter().find(|entry| entry.place.label == label) else { continue };
+            let (there, granted): (bool, bool) = (row.get("there"), row.get("granted"));
+            let mut state = entry.state();
+            state.queued |= there && !granted;
+            let patience = if there { UNHEARD } else { UNKNOWN };
+            state.unheard = if granted || !there && state.queued { state.unheard + 1 } else { 0 };
+            let silent = state.unheard >= patience;
+            state.hopeless = match row.get::<_, Option<String>>("other") {
+                Some(other) if !granted => Some(Hopeless::Collision(other)),
+                _ if silent => Some(Hopeless::Disconnected),
+                _ => continue,
+            };
+            drop(state);
+            entry.verdict.notify_one();
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! One connection that a lock can hang on, driven by whoever uses it.
+
+use std::sync::Arc;
+use std::task::{Context, Waker};
+
+use tokio_postgres::config::Host;
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Config, NoTls, Row, SimpleQueryMessage, Statement};
+use tokio_postgres_rustls::MakeRustlsConnect;
+use tollgate_core::{Error, ErrorKind, OwnerId, Result, Token};
+
+use super::socket::{Socket, Stream};
+use super::texts::{STEPS, Step, Texts};
+use crate::config::PostgresConfig;
+use crate::error::{Trouble, of_connect};
+use crate::link::{Driver, Value, driven, turn};
+
+/// The port of a server whose URL names none.
+const USUAL_PORT: u16 = 5432;
+
+/// Where a connection ends at the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The server's process.
+    pub(super) process: i32,
+    /// What it is called there. No other one ever is.
+    pub(super) label: String,
+}
+
+/// A lock that was taken.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Taken {
+    pub(super) token: i64,
+    pub(super) waited: bool,
+}
+
+/// A connection.
+pub(super) struct Session {
+    client: Client,
+    /// Gone when the connection has ended.
+    driver: Option<Driver>,
+    stream: Arc<Stream>,
+    texts: Arc<Texts>,
+    prepared: [Option<Statement>; STEPS],
+    place: Place,
+    /// How often a lock was asked for over it.
+    turn: i64,
+}
+
+impl Session {
+    /// Connects to the first server of the URL that takes writes.
+    pub(super) async fn open(config: &PostgresConfig, texts: &Arc<Texts>) -> Result<Self> {
+        let mut last = None;
+        let mut ports = config.server.get_ports().iter().copied().cycle();
+        for host in config.server.get_hosts() {
+            let port = ports.next().unwrap_or(USUAL_PORT);
+            match Self::open_to(config, texts, host, port).await {
+                Ok(session) => return Ok(session),
+                // A wrong password is wrong everywhere.
+                Err(error) if error.kind() != ErrorKind::Unavailable => return Err(error),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(|| Error::invalid("the URL names no server; write postgres://HOST/DATABASE")))
+    }
+
+    async fn open_to(config: &PostgresConfig, texts: &Arc<Texts>, host: &Host, port: u16) -> Result<Self> {
+        let stream = reach(host, port).await.map_err(|error| {
+            let message = format!(
+                "no PostgreSQL answers at {}; is it running, and is the address right?",
+                config.address()
+            );
+            Error::new(ErrorKind::Unavailable, message).caused_by(error)
+        })?;
+        let stream = Arc::new(stream);
+        let label = format!("tollgate session {}", &OwnerId::random().to_hex()[..16]);
+        let mut server: Config = config.server.clone();
+        server.application_name(&label);
+        let (client, driver) = greet(config, &server, host, Socket::new(stream.clone())).await?;
+        let place = Place { process: 0, label };
+        let prepared = Default::default();
+        let mut session =
+            Self { client, driver: Some(driver), stream, texts: texts.clone(), prepared, place, turn: 0 };
+        session.introduce().await?;
+        Ok(session)
+    }
+
+    async fn introduce(&mut self) -> Result<()> {
+        let introduction = self.texts.clone();
+        let answer = self.simple(introduction.introduce).await;
+        let answer = answer.map_err(|trouble| trouble.not_done().into_error("a connection"))?;
+        let last = answer.iter().rev().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => Some(row),
+            _ => None,
+        });
+        let said = last.and_then(|row| Some((row.get(0)?.parse().ok()?, row.get(1)? == "t")));
+        let (process, in_recovery) =
+            said.ok_or_else(|| Error::new(ErrorKind::Unexpected, "PostgreSQL did not say who it is"))?;
+        if in_recovery {
+            let message = "this PostgreSQL takes no writes: it is a replica; name the primary";
+            return Err(Error::new(ErrorKind::Unavailable, message));
+        }
+        self.place.process = process;
+        Ok(())
+    }
+
+    pub(super) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// What the system knows of it, for those who watch.
+    pub(super) fn stream(&self) -> &Arc<Stream> {
+        &self.stream
+    }
+
+    /// Whether it is still there, as far as can be told without asking. Reads what came unasked.
+    pub(super) fn is_usable(&mut self) -> bool {
+        if self.stream.stirs() {
+            turn(&mut self.driver, &mut Context::from_waker(Waker::noop()));
+        }
+        self.driver.is_some() && !self.client.is_closed()
+    }
+
+    /// Takes a lock, at once or in its turn.
+    pub(super) async fn take(&mut self, step: Step, name: &str) -> Result<Option<Taken>, Trouble> {
+        self.turn += 1;
+        let turn = self.turn;
+        let rows = self.run(step, &[&name, &turn]).await?;
+        Ok(rows.first().and_then(|row| match step {
+            Step::Wait | Step::WaitShared => Some(Taken { token: row.get(1), waited: row.get(0) }),
+            _ => row.get::<_, Option<i64>>(0).map(|token| Taken { token, waited: false }),
+        }))
+    }
+
+    /// Gives back whatever was taken.
+    pub(super) async fn give_back(&mut self) -> Result<(), Trouble> {
+        let turn = self.turn;
+        self.run(Step::Release, &[&turn]).await.map(drop)
+    }
+
+    /// Asks for nothing.
+    pub(super) async fn ping(&mut self) -> Result<(), Trouble> {
+        self.simple("").await.map(drop)
+    }
+
+    /// Runs statements without values.
+    pub(super) async fn simple(&mut self, sql: &str) -> Result<Vec<SimpleQueryMessage>, Trouble> {
+        let Self { client, driver, .. } = self;
+        driven(driver, client.simple_query(sql)).await
+    }
+
+    /// Runs one statement that is not prepared.
+    pub(super) async fn ask(&mut self, sql: &str, values: &[(Value<'_>, Type)]) -> Result<Vec<Row>, Trouble> {
+        let Self { client, driver, .. } = self;
+        driven(driver, client.query_typed(sql, values)).await
+    }
+
+    async fn run(&mut self, step: Step, values: &[Value<'_>]) -> Result<Vec<Row>, Trouble> {
+        let Self { client, driver, texts, prepared, .. } = self;
+        let known = match &mut prepared[step as usize] {
+            Some(known) => known,
+            place => {
+                let types: &[Type] =
+                    if step == Step::Release { &[Type::INT8] } else { &[Type::TEXT, Type::INT8] };
+                let made = driven(driver, client.prepare_typed(texts.of(step), types)).await;
+                // Nothing was done yet.
+                place.insert(made.map_err(Trouble::not_done)?)
+            }
+        };
+        driven(driver, client.query(known, values)).await
+    }
+}
+
+/// Opens a socket.
+async fn reach(host: &Host, port: u16) -> std::io::Result<Stream> {
+    match host {
+        Host::Unix(folder) => {
+            let socket = tokio::net::UnixStream::connect(folder.join(format!(".s.PGSQL.{port}"))).await?;
+            Ok(Stream::Unix(socket.into_std()?))
+        }
+        Host::Tcp(name) => {
+            let socket = tokio::net::TcpStream::connect((name.as_str(), port)).await?;
+            socket.set_nodelay(true)?;
+            Ok(Stream::Tcp(socket.into_std()?))
+        }
+    }
+}
+
+/// Logs in over a socket.
+async fn greet(
+    config: &PostgresConfig,
+    server: &Config,
+    host: &Host,
+    socket: Socket,
+) -> Result<(Client, Driver)> {
+    let failed = |error| of_connect(error, config);
+    let Some(files) = &config.tls else {
+        let (client, mut connection) = server.connect_raw(socket, NoTls).await.map_err(failed)?;
+        return Ok((client, Box::new(move |context| connection.poll_message(context))));
+    };
+    let name = match host {
+        Host::Tcp(name) => name.as_str(),
+        Host::Unix(_) => "",
+    };
+    let mut tls = MakeRustlsConnect::new((*tollgate_core::tls::client(files, &[])?).clone());
+    let tls = MakeTlsConnect::<Socket>::make_tls_connect(&mut tls, name).map_err(|error| {
+        Error::invalid(format!("{name:?} cannot be the name of a server with a certificate: {error}"))
+    })?;
+    let (client, mut connection) = server.connect_raw(socket, tls).await.map_err(failed)?;
+    Ok((client, Box::new(move |context| connection.poll_message(context))))
+}
+
+/// The token that the sequence gave.
+pub(super) fn token(number: i64) -> Result<Token> {
+    Ok(Token::new(number.unsigned_abs())?)
+}

@@ -1,0 +1,193 @@
+//! The connections of one client: those that wait for a lock to hang on them, and one for everything else.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+use tollgate_core::{Error, ErrorKind, Result};
+
+use super::session::{Place, Session};
+use super::texts::Texts;
+use crate::config::{PostgresConfig, TO_CONNECT};
+use crate::error::{Trouble, silent};
+use crate::link::Value;
+use crate::plain;
+use crate::pooled::is_pooled;
+
+/// How long a statement that does not wait for a lock may take.
+pub(super) const TO_ANSWER: Duration = Duration::from_secs(5);
+/// What the table's comment says if everything is there.
+const INSTALLED: &str = "tollgate advisory 1";
+/// How many connections that nobody needs are kept, and how long the others are.
+const KEPT: (usize, Duration) = (2, Duration::from_secs(10));
+
+/// The connections.
+pub(super) struct Sessions {
+    config: PostgresConfig,
+    pub(super) texts: Arc<Texts>,
+    /// The one that was used last comes last.
+    idle: Mutex<Vec<(Session, Instant)>>,
+    /// For looking, and for ending what hangs.
+    desk: tokio::sync::Mutex<Option<Session>>,
+    closed: AtomicBool,
+}
+
+impl Sessions {
+    /// Connects, and has what is missing made.
+    pub(super) async fn connect(config: PostgresConfig, texts: Texts) -> Result<Self> {
+        refuse_a_pooler(&config).await?;
+        let sessions = Self {
+            config,
+            texts: Arc::new(texts),
+            idle: Mutex::default(),
+            desk: tokio::sync::Mutex::default(),
+            closed: AtomicBool::new(false),
+        };
+        sessions.install().await?;
+        Ok(sessions)
+    }
+
+    async fn install(&self) -> Result<()> {
+        let table =
+            self.texts.seen.split_whitespace().find(|word| word.contains("sessions")).unwrap_or_default();
+        let comment = "select obj_description(to_regclass($1), 'pg_class')";
+        let there = self.ask(comment, &[(&table, Type::TEXT)]).await?;
+        if there.first().and_then(|row| row.get::<_, Option<&str>>(0)) == Some(INSTALLED) {
+            return Ok(());
+        }
+        let mut desk = self.desk.lock().await;
+        let Some(session) = desk.as_mut() else {
+            return Err(Error::new(
+                ErrorKind::Unavailable,
+                "the connection to PostgreSQL was lost; try again",
+            ));
+        };
+        // Several statements in one request are one transaction.
+        match session.simple(&self.texts.install).await {
+            Ok(_) => Ok(()),
+            Err(trouble) if trouble.is_denied() => {
+                let message = format!(
+                    "this user may not create what advisory locks need in schema {0}; have somebody who may connect once with \
+                     ?style=advisory, and grant usage on schema {0} and all on what is in it",
+                    self.config.schema
+                );
+                Err(Error::new(ErrorKind::Denied, message).caused_by(trouble.into_error("creating tables")))
+            }
+            Err(trouble) => Err(trouble.into_error("creating tables")),
+        }
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<(Session, Instant)>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection for one lock.
+    pub(super) async fn lend(&self) -> Result<Session> {
+        loop {
+            let Some((mut session, _)) = self.idle().pop() else { break };
+            if session.is_usable() {
+                return Ok(session);
+            }
+        }
+        let opening = async {
+            let mut session = Session::open(&self.config, &self.texts).await?;
+            let woken = session.simple(&self.texts.wake).await;
+            woken.map_err(|trouble| trouble.not_done().into_error("a connection"))?;
+            Ok(session)
+        };
+        in_time(opening, &self.config).await
+    }
+
+    /// Takes a connection back on which nothing hangs, and of which nothing is written down.
+    pub(super) fn take_back(&self, session: Session) {
+        if !self.closed.load(Ordering::Relaxed) {
+            self.idle().push((session, Instant::now()));
+        }
+    }
+
+    /// Closes connections that nobody has needed for a while, and tells whether there will be more of them.
+    pub(super) fn trim(&self) -> bool {
+        let (most, long) = KEPT;
+        let mut idle = self.idle();
+        let unused = idle.iter().take_while(|(_, since)| since.elapsed() > long).count();
+        let surplus = unused.min(idle.len().saturating_sub(most));
+        idle.drain(..surplus);
+        idle.len() > most
+    }
+
+    /// Runs a statement that may be repeated, and on which no lock hangs.
+    pub(super) async fn ask(&self, sql: &str, values: &[(Value<'_>, Type)]) -> Result<Vec<Row>> {
+        let mut desk = self.desk.lock().await;
+        if !desk.as_mut().is_some_and(Session::is_usable) {
+            *desk = Some(in_time(Session::open(&self.config, &self.texts), &self.config).await?);
+        }
+        let Some(session) = desk.as_mut() else { return Err(silent(TO_ANSWER).into_error("the request")) };
+        let answer = answered(TO_ANSWER, session.ask(sql, values)).await;
+        if answer.as_ref().is_err_and(|trouble| !trouble.is_answer()) {
+            *desk = None;
+        }
+        answer.map_err(|trouble| trouble.into_error("the request"))
+    }
+
+    /// Has whatever the connection at `place` waits for fail.
+    pub(super) async fn cancel(&self, place: &Place) -> Result<()> {
+        let values: [(Value<'_>, Type); 2] = [(&place.process, Type::INT4), (&place.label, Type::TEXT)];
+        self.ask(self.texts.cancel, &values).await.map(drop)
+    }
+
+    /// Makes sure that the connection at `place` is no more, and no lock hangs on it.
+    pub(super) async fn end(&self, place: &Place) -> Result<()> {
+        let values: [(Value<'_>, Type); 2] = [(&place.process, Type::INT4), (&place.label, Type::TEXT)];
+        while !self.ask(self.texts.end, &values).await?.is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    }
+
+    /// Closes those on which nothing hangs.
+    pub(super) async fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+        self.idle().clear();
+        *self.desk.lock().await = None;
+    }
+}
+
+/// What comes of `request` within `limit`.
+pub(super) async fn answered<T>(
+    limit: Duration,
+    request: impl Future<Output = Result<T, Trouble>>,
+) -> Result<T, Trouble> {
+    tokio::time::timeout(limit, request).await.unwrap_or_else(|_| Err(silent(limit)))
+}
+
+async fn in_time(opening: impl Future<Output = Result<Session>>, config: &PostgresConfig) -> Result<Session> {
+    tokio::time::timeout(TO_CONNECT, opening).await.unwrap_or_else(|_| {
+        let message = format!("the PostgreSQL at {} did not answer within {TO_CONNECT:?}", config.address());
+        Err(Error::new(ErrorKind::Unavailable, message))
+    })
+}
+
+async fn refuse_a_pooler(config: &PostgresConfig) -> Result<()> {
+    let looking = async {
+        let one = plain::connect(config, &config.server).await?;
+        let other = plain::connect(config, &config.server).await?;
+        is_pooled(&one, &other)
+            .await
+            .map_err(|error| Trouble::of(error).not_done().into_error("a connection"))
+    };
+    let pooled = tokio::time::timeout(TO_CONNECT, looking).await.unwrap_or_else(|_| {
+        let message = format!("the PostgreSQL at {} did not answer within {TO_CONNECT:?}", config.address());
+        Err(Error::new(ErrorKind::Unavailable, message))
+    })?;
+    if !pooled {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Config,
+        "a pooler in between, like PgBouncer, lends server processes from one connection to the next, and advisory locks with \
+         them: they would be somebody else's in the next moment. Connect past it, have it pool sessions, or leave out \
+         ?style=advisory: leases work through it",
+    ))
+}

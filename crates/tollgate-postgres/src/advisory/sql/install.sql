@@ -1,0 +1,49 @@
+-- What locks of ?style=advisory need in the database beside PostgreSQL's own advisory locks, version 1.
+--
+-- Safe to run again, and by several at once.
+
+select pg_advisory_xact_lock(hashtextextended('tollgate schema', 0));
+
+do $do$
+begin
+    -- "create schema if not exists" asks for the right to create one also where it is there already.
+    if not exists (select from pg_namespace where nspname = 'tollgate') then
+        create schema tollgate;
+    end if;
+end
+$do$;
+
+-- The tokens, those of leases too: so they go on rising where the style is changed.
+create sequence if not exists tollgate.tokens maxvalue 9007199254740991;
+
+-- Who holds a lock or waits for it, for people who look. Written some time after the lock was taken, if it is held for
+-- that long; nothing is decided by it. A row counts only while its connection has that lock, or waits for it.
+create unlogged table if not exists tollgate.sessions (
+    -- What the connection is called in pg_stat_activity. No other one ever is.
+    session text primary key,
+    key     bigint not null,
+    name    text collate "C" not null,
+    -- Those who hold it have one.
+    token   bigint,
+    details text not null
+);
+
+-- Empty after a crash, as all such tables are.
+create unlogged table if not exists tollgate.awake (since timestamptz not null);
+
+-- A token that was drawn in the moment of a crash may not be on the disk: after one, the next are far above.
+create or replace function tollgate.wake() returns void language plpgsql as $fn$
+begin
+    if exists (select from tollgate.awake) then
+        return;
+    end if;
+    perform pg_advisory_xact_lock(hashtextextended('tollgate.wake', 0));
+    if not exists (select from tollgate.awake) then
+        perform setval('tollgate.tokens', least(nextval('tollgate.tokens') + 1000000, 9007199254740991));
+        insert into tollgate.awake values (clock_timestamp());
+    end if;
+end
+$fn$;
+
+-- What tells that all of the above is there.
+comment on table tollgate.sessions is 'tollgate advisory 1';

@@ -1,0 +1,25 @@
+-- What each connection that a lock is to hang on is told first.
+--
+-- Nothing may end it while it waits or is idle, except that nobody is there any more: the server finds that out within
+-- 25 s, which is longer than a holder takes to notice it.
+
+select set_config(wanted.name, wanted.value, false)
+from (values
+    ('statement_timeout', '0'),
+    ('lock_timeout', '0'),
+    ('idle_session_timeout', '0'),
+    ('transaction_timeout', '0'),
+    ('plan_cache_mode', 'force_generic_plan'),
+    ('tcp_keepalives_idle', '10'),
+    ('tcp_keepalives_interval', '5'),
+    ('tcp_keepalives_count', '3'),
+    ('tcp_user_timeout', '20000'),
+    ('client_connection_check_interval', '5000')
+) as wanted (name, value)
+-- Not all versions have all of them, nor all systems the last.
+where exists (select from pg_settings as known where known.name = wanted.name)
+    and (wanted.name <> 'client_connection_check_interval' or version() like '%linux%');
+
+select set_config('tollgate_session.turn', '0', false);
+
+select pg_backend_pid(), pg_is_in_recovery();

@@ -1,0 +1,142 @@
+//! Crowds on one lock: nobody gets in on an old look, everybody gets a turn, and it costs the same for each.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use support::{client, locks, number, url};
+use tollgate_core::{GuardState, Locks};
+use tollgate_testkit::crowd::pass_one_by_one;
+use tollgate_testkit::engines::{self, Config};
+use tollgate_testkit::proxy::{Postgres, Proxy};
+use tollgate_testkit::scale::scale;
+
+/// Takes a lock while somebody has locked its row, and lets both go on at once.
+async fn both(reader: &Locks, writer: &Locks, name: &str, inside: &Arc<AtomicUsize>) {
+    let enter = |locks: &Locks, shared: bool| {
+        let request = locks.lock(name);
+        let (request, inside) = (if shared { request.shared() } else { request }, inside.clone());
+        tokio::spawn(async move {
+            let guard = request.acquire().await.unwrap();
+            assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "a reader and a writer were in together");
+            tokio::task::yield_now().await;
+            inside.fetch_sub(1, Ordering::SeqCst);
+            guard.release().await.unwrap();
+        })
+    };
+    let (one, other) = (enter(reader, true), enter(writer, false));
+    one.await.unwrap();
+    other.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_and_a_writer_who_come_while_the_row_is_locked_are_never_in_together() {
+    let engine = engines::private(&Config::postgres()).unwrap();
+    let reader = locks(&url(engine.address())).await.unwrap();
+    let writer = locks(&url(engine.address())).await.unwrap();
+    let mut sitter = client(engine.address()).await;
+    let inside = Arc::<AtomicUsize>::default();
+    let rounds = 1000;
+    for round in 0..rounds {
+        let name = format!("pair/{}", round % 3);
+        // The row is there, and free.
+        if round < 3 {
+            reader.lock(&name).acquire().await.unwrap().release().await.unwrap();
+        }
+        let sits = sitter.transaction().await.unwrap();
+        sits.execute("select from tollgate.locks where name = $1 for update", &[&name]).await.unwrap();
+        let entering = both(&reader, &writer, &name, &inside);
+        let leaving = async {
+            // Both stand before the row by then, mostly.
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            sits.commit().await.unwrap();
+        };
+        tokio::join!(entering, leaving);
+    }
+    println!("a reader and a writer before one locked row, {rounds} times: never both");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn somebody_who_sits_on_a_locks_row_makes_nobody_lose_it() {
+    let engine = engines::private(&Config::postgres()).unwrap();
+    let locks = locks(&url(engine.address())).await.unwrap();
+    let ttl = Duration::from_secs(2);
+    let held = locks.lock("sat/on").ttl(ttl).acquire().await.unwrap();
+    let shared = locks.lock("sat/shared").ttl(ttl).shared().acquire().await.unwrap();
+    let other = locks.lock("sat/other").ttl(ttl).acquire().await.unwrap();
+    let waits = tokio::spawn(locks.lock("sat/on").ttl(ttl).acquire());
+    let mut sitter = client(engine.address()).await;
+    let sits = sitter.transaction().await.unwrap();
+    sits.execute("select from tollgate.locks where name in ('sat/on', 'sat/shared') for update", &[])
+        .await
+        .unwrap();
+    // Five times the ttl.
+    let sitting = Duration::from_secs(10);
+    let end = tokio::time::Instant::now() + sitting;
+    while tokio::time::Instant::now() < end {
+        for guard in [&held, &shared, &other] {
+            assert!(!matches!(guard.state(), GuardState::Lost { .. }), "{:?} was lost", guard.name());
+        }
+        assert!(!waits.is_finished(), "nobody else is in");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let state = locks.inspect("sat/on").await.unwrap().unwrap();
+    assert_eq!(state.holders.len(), 1, "who looks sees the holder");
+    sits.commit().await.unwrap();
+    tokio::time::sleep(ttl).await;
+    held.check().unwrap();
+    let token = held.token();
+    held.release().await.unwrap();
+    let next = tokio::time::timeout(Duration::from_secs(5), waits).await.unwrap().unwrap().unwrap();
+    assert!(next.token() > token);
+    assert_eq!(
+        number(engine.address(), "select count(*) from tollgate.renewals"),
+        0,
+        "and it was cleaned up"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hand_over_costs_the_same_however_many_wait() {
+    let engine = engines::private(&Config::postgres()).unwrap();
+    let proxy = Proxy::start(engine.address(), Postgres);
+    let locks = locks(&url(proxy.address())).await.unwrap();
+    let mut costs = Vec::new();
+    // The first crowd makes the connections and prepares the statements.
+    for crowd in [20, 20, scale(300, 1000)] {
+        proxy.take_counts();
+        pass_one_by_one(&locks, &format!("crowd/{crowd}"), crowd).await;
+        let each = proxy.take_counts().requests as f64 / crowd as f64;
+        println!("{crowd} waiters: {each:.2} statements for each");
+        costs.push(each);
+    }
+    assert!(costs[2] < costs[1] * 1.2, "{costs:?}");
+    let connections = number(
+        engine.address(),
+        "select count(*) from pg_stat_activity where application_name like 'tollgate%'",
+    );
+    assert!(connections <= 10, "{connections} connections");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_held_locks_have_no_connection_each() {
+    let engine = engines::private(&Config::postgres()).unwrap();
+    let locks = locks(&url(engine.address())).await.unwrap();
+    let mut guards = Vec::new();
+    for number in 0..1000 {
+        guards.push(locks.lock(format!("many/{number}")).acquire().await.unwrap());
+    }
+    let connections = number(
+        engine.address(),
+        "select count(*) from pg_stat_activity where application_name like 'tollgate%'",
+    );
+    println!("1000 locks held with {connections} connections");
+    assert!(connections <= 10, "{connections} connections");
+    assert_eq!(number(engine.address(), "select count(*) from tollgate.locks where owner is not null"), 1000);
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+}

@@ -1,0 +1,88 @@
+//! How the tables come into the database, and what is said when they cannot.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use support::{backend, backend_of, locks, number, psql, url};
+use tollgate_core::ErrorKind;
+use tollgate_postgres::PostgresConfig;
+use tollgate_testkit::engines::{self, Config};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_that_start_at_once_make_the_tables_once() {
+    let engine = engines::private(&Config::postgres()).unwrap();
+    let starting: Vec<_> = (0..10)
+        .map(|_| {
+            let url = url(engine.address());
+            tokio::spawn(async move {
+                locks(&url).await.unwrap().lock("first").acquire().await.unwrap().release().await
+            })
+        })
+        .collect();
+    for start in starting {
+        start.await.unwrap().unwrap();
+    }
+    assert_eq!(number(engine.address(), "select count(*) from tollgate.version"), 1);
+    assert_eq!(number(engine.address(), "select last_value from tollgate.tokens"), 10);
+}
+
+#[tokio::test]
+async fn tables_are_called_as_the_url_says() {
+    let engine = engines::private(&Config::postgres()).unwrap();
+    let mut config = PostgresConfig::from_url(&url(engine.address())).unwrap();
+    config.schema = "Other".to_owned();
+    config.table_prefix = "my_".to_owned();
+    let printed = tollgate_postgres::ddl(&config).unwrap();
+    assert!(!printed.contains("tollgate.") && printed.contains("\"Other\".\"my_locks\""), "{printed}");
+    backend_of(config).await.unwrap();
+    let tables = psql(
+        engine.address(),
+        "select string_agg(tablename, ' ' order by tablename) from pg_tables where schemaname = 'Other'",
+    );
+    assert_eq!(tables, "my_claims my_locks my_renewals my_version");
+}
+
+#[tokio::test]
+async fn a_user_without_rights_is_told_what_to_have_done_and_then_needs_none() {
+    let engine = engines::private(&Config::postgres()).unwrap();
+    let address = engine.address();
+    psql(address, "create role plain login; revoke create on database postgres from public");
+    let plain = format!("postgres://plain@{address}/postgres");
+    let error = backend(&plain).await.err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert!(error.to_string().contains("tollgate sql-schema"), "{error}");
+    // As the message says.
+    let ddl = tollgate_postgres::ddl(&PostgresConfig::from_url(&plain).unwrap()).unwrap();
+    psql(address, &ddl);
+    let grants: Vec<_> = ddl.lines().filter_map(|line| line.strip_prefix("--   grant")).collect();
+    assert_eq!(grants.len(), 3, "the text says what to grant");
+    for grant in grants {
+        psql(address, &format!("grant{}", grant.replace("SOMEBODY", "plain")));
+    }
+    let guard = locks(&plain).await.unwrap().lock("a").acquire().await.unwrap();
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn tables_of_another_version_are_not_touched() {
+    let engine = engines::private(&Config::postgres()).unwrap();
+    backend(&url(engine.address())).await.unwrap();
+    psql(engine.address(), "update tollgate.version set version = 99");
+    let error = backend(&url(engine.address())).await.err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+    assert!(error.to_string().contains("version 99"), "{error}");
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_url_is_said() {
+    let engine = engines::private(&Config::postgres()).unwrap();
+    let address = engine.address();
+    let error = backend(&format!("postgres://postgres@{address}/nowhere")).await.err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+    let error = backend(&format!("postgres://nobody@{address}/postgres")).await.err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    let port = engines::spare_port();
+    let error = backend(&url(port.address())).await.err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains(&port.address().port().to_string()), "{error}");
+}

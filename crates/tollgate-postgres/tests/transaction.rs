@@ -1,0 +1,229 @@
+//! Locks that live exactly as long as the user's own transaction, beside leases of the same names.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use support::servers::{client, locks, secs, shared, until_blocked, value};
+use tokio_postgres::IsolationLevel;
+use tollgate_core::{ErrorKind, LockRequest, Release};
+use tollgate_postgres::{TransactionLocks, lock_in_transaction, try_lock_in_transaction};
+
+#[tokio::test]
+async fn a_transaction_and_a_lease_keep_each_other_out() {
+    let locks = locks(shared()).await;
+    let mut client = client(shared()).await;
+    let guard = locks.lock("both").acquire().await.unwrap();
+    let mut transaction = client.transaction().await.unwrap();
+    assert_eq!(try_lock_in_transaction(&mut transaction, "both").await.unwrap(), None);
+    let token = guard.token();
+    guard.release().await.unwrap();
+    // The transaction was not harmed by asking.
+    let inside = try_lock_in_transaction(&mut transaction, "both").await.unwrap().expect("it is free");
+    assert!(inside > token);
+    assert!(locks.lock("both").try_acquire().await.unwrap().is_none());
+    assert!(locks.lock("both").shared().try_acquire().await.unwrap().is_none());
+    transaction.commit().await.unwrap();
+    let after = locks.lock("both").try_acquire().await.unwrap().expect("the transaction is over");
+    assert!(after.token() > inside);
+    after.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn readers_permits_and_waiters_keep_a_transaction_out() {
+    let locks = locks(shared()).await;
+    let mut client = client(shared()).await;
+    let mut transaction = client.transaction().await.unwrap();
+    for request in [locks.lock("crowd").shared(), locks.lock("crowd").permit(3)] {
+        let guard = request.acquire().await.unwrap();
+        assert_eq!(try_lock_in_transaction(&mut transaction, "crowd").await.unwrap(), None);
+        guard.release().await.unwrap();
+        let mut inner = transaction.transaction().await.unwrap();
+        try_lock_in_transaction(&mut inner, "crowd").await.unwrap().expect("it is free");
+        // A savepoint is enough to give it back.
+        inner.rollback().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_waiter_gets_in_after_a_commit_and_after_a_rollback() {
+    let locks = locks(shared()).await;
+    for commits in [true, false] {
+        let mut client = client(shared()).await;
+        let mut transaction = client.transaction().await.unwrap();
+        let inside = lock_in_transaction(&mut transaction, "waited-for").await.unwrap();
+        let waiting = tokio::spawn(locks.lock("waited-for").ttl(secs(30)).acquire());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert!(!waiting.is_finished(), "two were in at once");
+        if commits { transaction.commit().await } else { transaction.rollback().await }.unwrap();
+        let guard = tokio::time::timeout(secs(20), waiting).await.expect("it gets in").unwrap().unwrap();
+        assert!(guard.token() > inside);
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+    }
+}
+
+#[tokio::test]
+async fn a_transaction_waits_for_a_lease_and_for_another_transaction() {
+    let locks = locks(shared()).await;
+    let guard = locks.lock("chain").acquire().await.unwrap();
+    let (first_in, is_in) = tokio::sync::oneshot::channel();
+    let (let_go, go) = tokio::sync::oneshot::channel::<()>();
+    let first = tokio::spawn(async move {
+        let mut client = client(shared()).await;
+        let mut transaction = client.transaction().await.unwrap();
+        let token = lock_in_transaction(&mut transaction, "chain").await.unwrap();
+        first_in.send(token).unwrap();
+        go.await.unwrap();
+        transaction.commit().await.unwrap();
+    });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let token = guard.token();
+    guard.release().await.unwrap();
+    let inside = tokio::time::timeout(secs(20), is_in).await.expect("it gets in").unwrap();
+    assert!(inside > token);
+    let mut next = client(shared()).await;
+    let (look, pid) = (client(shared()).await, value(&next, "pg_backend_pid()").await);
+    let second = tokio::spawn(async move {
+        let mut transaction = next.transaction().await.unwrap();
+        lock_in_transaction(&mut transaction, "chain").await.unwrap()
+    });
+    until_blocked(&look, &pid).await;
+    let_go.send(()).unwrap();
+    first.await.unwrap();
+    assert!(tokio::time::timeout(secs(20), second).await.expect("it gets in").unwrap() > inside);
+}
+
+#[tokio::test]
+async fn a_limit_ends_the_wait_and_not_the_transaction() {
+    let locks = locks(shared()).await;
+    let (mut one, mut other) = (client(shared()).await, client(shared()).await);
+    let guard = locks.lock("limited").acquire().await.unwrap();
+    let mut first = one.transaction().await.unwrap();
+    let within = TransactionLocks::new();
+    let limit = Duration::from_millis(150);
+    let started = Instant::now();
+    assert_eq!(within.lock_within(&mut first, "limited", limit).await.unwrap(), None);
+    assert!(started.elapsed() >= limit);
+    guard.release().await.unwrap();
+    within.lock_within(&mut first, "limited", limit).await.unwrap().expect("it is free");
+    let mut second = other.transaction().await.unwrap();
+    let started = Instant::now();
+    assert_eq!(within.lock_within(&mut second, "limited", limit).await.unwrap(), None);
+    assert!(started.elapsed() >= limit && started.elapsed() < secs(10), "{:?}", started.elapsed());
+    let row = second.query_one("select current_setting('lock_timeout')", &[]).await.unwrap();
+    assert_eq!(row.get::<_, &str>(0), "0", "the transaction's own settings are as they were");
+}
+
+#[tokio::test]
+async fn nobody_loses_a_lock_to_a_transaction_that_sits_on_one() {
+    let locks = locks(shared()).await;
+    let mut client = client(shared()).await;
+    let mut guards = Vec::new();
+    for n in 0..20 {
+        guards.push(locks.lock(format!("kept/{n}")).ttl(secs(1)).acquire().await.unwrap());
+    }
+    let mut transaction = client.transaction().await.unwrap();
+    lock_in_transaction(&mut transaction, "sat-on").await.unwrap();
+    // Those who wait for it keep their connections busy, and no renewal may stand behind them.
+    let pass = async |request: LockRequest| request.acquire().await.unwrap().release().await.unwrap();
+    let waiting: Vec<_> = (0..20).map(|_| tokio::spawn(pass(locks.lock("sat-on").ttl(secs(1))))).collect();
+    // It also asks, again and again, for what others hold.
+    let until = Instant::now() + secs(3);
+    while Instant::now() < until {
+        assert_eq!(try_lock_in_transaction(&mut transaction, "kept/7").await.unwrap(), None);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    for guard in &guards {
+        guard.check().expect("it was renewed");
+    }
+    transaction.rollback().await.unwrap();
+    for guard in guards {
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+    }
+    // In any order: nobody has a place in a queue while a transaction is in.
+    for waiter in waiting {
+        tokio::time::timeout(secs(20), waiter).await.expect("it gets in").unwrap();
+    }
+}
+
+#[tokio::test]
+async fn the_lock_of_a_client_that_is_gone_is_free() {
+    let locks = locks(shared()).await;
+    let (mut gone, operator) = (client(shared()).await, client(shared()).await);
+    let pid = value(&gone, "pg_backend_pid()").await;
+    let mut transaction = gone.transaction().await.unwrap();
+    lock_in_transaction(&mut transaction, "orphan").await.unwrap();
+    let waiting = tokio::spawn(locks.lock("orphan").acquire());
+    value(&operator, &format!("pg_terminate_backend({pid})")).await;
+    let guard = tokio::time::timeout(secs(20), waiting).await.expect("it gets in").unwrap().unwrap();
+    guard.release().await.unwrap();
+    let error = lock_in_transaction(&mut transaction, "orphan").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
+#[tokio::test]
+async fn an_expired_lease_does_not_come_back_after_the_transaction() {
+    let locks = locks(shared()).await;
+    let mut client = client(shared()).await;
+    let guard = locks.lock("expired").ttl(secs(1)).no_renew().acquire().await.unwrap();
+    let mut transaction = client.transaction().await.unwrap();
+    let token = lock_in_transaction(&mut transaction, "expired").await.unwrap();
+    assert!(token > guard.token());
+    transaction.commit().await.unwrap();
+    assert_eq!(guard.release().await.unwrap(), Release::AlreadyLost);
+    let next = locks.lock("expired").try_acquire().await.unwrap().expect("nobody is in");
+    assert!(next.token() > token);
+    next.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_transaction_that_does_not_see_who_is_in_is_refused() {
+    let _tables = locks(shared()).await;
+    let mut client = client(shared()).await;
+    for level in [IsolationLevel::RepeatableRead, IsolationLevel::Serializable] {
+        let mut transaction = client.build_transaction().isolation_level(level).start().await.unwrap();
+        let refused = lock_in_transaction(&mut transaction, "above").await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+        assert!(refused.to_string().contains("READ COMMITTED"), "{refused}");
+        transaction.rollback().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn two_that_wait_for_each_other_are_told() {
+    let _tables = locks(shared()).await;
+    let (mut one, mut other) = (client(shared()).await, client(shared()).await);
+    let mut first = one.transaction().await.unwrap();
+    let mut second = other.transaction().await.unwrap();
+    lock_in_transaction(&mut first, "knot/a").await.unwrap();
+    lock_in_transaction(&mut second, "knot/b").await.unwrap();
+    // The one that is ended gives way to the other.
+    let (a, b) = tokio::join!(
+        async {
+            let asked = lock_in_transaction(&mut first, "knot/b").await;
+            first.rollback().await.unwrap();
+            asked
+        },
+        async {
+            let asked = lock_in_transaction(&mut second, "knot/a").await;
+            second.rollback().await.unwrap();
+            asked
+        }
+    );
+    let kinds = [a, b].map(|asked| asked.err().map(|error| error.kind()));
+    assert!(
+        kinds == [Some(ErrorKind::Deadlock), None] || kinds == [None, Some(ErrorKind::Deadlock)],
+        "{kinds:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_database_without_the_tables_is_told_from_a_lock_that_is_taken() {
+    let mut client = client(shared()).await;
+    let mut transaction = client.transaction().await.unwrap();
+    let elsewhere = TransactionLocks::in_schema("nowhere", "").unwrap();
+    let error = elsewhere.try_lock(&mut transaction, "a").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.to_string().contains("sql-schema"), "{error}");
+}
