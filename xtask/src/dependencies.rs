@@ -32,6 +32,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "tollgate-embedded",
             "tollgate-etcd",
             "tollgate-local",
+            "tollgate-mysql",
             "tollgate-postgres",
             "tollgate-redis",
             "tollgate-zookeeper",

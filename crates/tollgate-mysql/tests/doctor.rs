@@ -66,8 +66,10 @@ async fn a_user_who_lacks_rights_hears_which() {
     let engine = with(&[]);
     let mut root = connection(engine.address()).await;
     root.query_drop("create user ann@localhost identified by 'secret'").await.unwrap();
-    root.query_drop("grant select, insert on test.* to ann@localhost").await.unwrap();
+    root.query_drop("create database shop").await.unwrap();
+    root.query_drop("grant select, insert on shop.* to ann@localhost").await.unwrap();
     let mut config = config(engine.address());
+    config.database = "shop".to_owned();
     config.login = Login { user: "ann".to_owned(), password: Some("secret".to_owned()) };
     let said = said(&examine(config.clone()).await.unwrap());
     assert!(said[0].1.contains("UPDATE, DELETE, EXECUTE"), "{said:?}");

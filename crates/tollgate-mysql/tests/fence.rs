@@ -160,7 +160,9 @@ async fn ten_who_install_the_fence_at_once_find_it() {
     }
     let mut root = connection(address).await;
     root.query_drop("create user ann@localhost identified by 'secret'").await.unwrap();
-    root.query_drop("grant select, insert, update, delete, execute on test.* to ann@localhost").await.unwrap();
+    root.query_drop("grant select, insert, update, delete, execute on test.* to ann@localhost")
+        .await
+        .unwrap();
     let options =
         mysql_async::OptsBuilder::from_opts(root.opts().clone()).user(Some("ann")).pass(Some("secret"));
     let mut ann = Conn::new(options).await.unwrap();
