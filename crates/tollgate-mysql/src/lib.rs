@@ -18,6 +18,7 @@ mod fence;
 mod link;
 mod links;
 mod schema;
+mod session;
 mod statement;
 mod transaction;
 
@@ -26,4 +27,5 @@ pub use config::{Dialect, Login, MySqlConfig};
 pub use doctor::examine;
 pub use fence::MySqlFence;
 pub use schema::ddl;
+pub use session::SessionBackend;
 pub use transaction::MySqlTransactions;

@@ -50,7 +50,16 @@ fn script(tables: &Tables, dialect: Dialect) -> String {
          where not exists (select 1 from tollgate_version);\n",
         dialect.name()
     );
-    tables.named(&[include_str!("schema.sql"), tokens, include_str!("fence.sql"), &version].join("\n"))
+    tables.named(
+        &[
+            include_str!("schema.sql"),
+            tokens,
+            include_str!("session/sql/install.sql"),
+            include_str!("fence.sql"),
+            &version,
+        ]
+        .join("\n"),
+    )
 }
 
 /// Creates what is missing. When several start at once, one does it and the others find it done. Answers where tokens come
@@ -84,6 +93,18 @@ pub(crate) async fn install(link: &mut Conn, tables: &Tables, wanted: Option<Dia
     match version(link, tables).await? {
         Some(found) => suits(found, wanted),
         None => Err(Error::new(ErrorKind::Unexpected, "the tables of locks were made and are not there")),
+    }
+}
+
+/// Creates what locks of `?style=session` need beside that.
+pub(crate) async fn install_sessions(link: &mut Conn, tables: &Tables) -> Result<()> {
+    let there = link.query_drop(tables.named("select 1 from tollgate_sessions limit 1")).await;
+    match there.map_err(Trouble::of) {
+        Err(trouble) if trouble.is_missing() => {
+            let script = tables.named(include_str!("session/sql/install.sql"));
+            link.query_drop(script).await.map_err(|error| refused(Trouble::of(error)))
+        }
+        other => other.map_err(|trouble| trouble.into_error("the database")),
     }
 }
 

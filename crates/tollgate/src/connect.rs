@@ -25,7 +25,8 @@ use crate::url::Url;
 /// - `mysql://USER:PASSWORD@HOST:PORT/DATABASE` or `mariadb://…`: leases in tables of that database, which are made if they
 ///   are not there. `?table_prefix=` is what their names start with, `tollgate_` unless said; `?dialect=mysql` counts tokens
 ///   in rows, as servers without sequences have to; `?connections=` is how many each runtime may open; `?ssl-mode=required`
-///   encrypts, with `?ca=`, `?cert=` and `?key=`.
+///   encrypts, with `?ca=`, `?cert=` and `?key=`. `?style=session` is the server's own `GET_LOCK`, with a connection for each
+///   lock.
 /// - `postgres://USER:PASSWORD@HOST:PORT/DATABASE`: leases in tables of that database, which are made if they are not there.
 ///   `?schema=` is where, `tollgate` unless said; `?table_prefix=` what their names start with; `?connections=` how many each
 ///   runtime may open, 6 unless said; `?listen_url=` the way past a pooler that lets no notifications through.
@@ -165,6 +166,9 @@ async fn zookeeper(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
 async fn mysql(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
     let config = crate::mysql::config(url)?;
     let clock = Arc::new(BootClock::new(Keeper::global()?));
+    if crate::mysql::is_session(url)? {
+        return Ok(Arc::new(tollgate_mysql::SessionBackend::connect(config, clock).await?));
+    }
     Ok(Arc::new(tollgate_mysql::connect(config, clock).await?))
 }
 

@@ -10,6 +10,17 @@ pub use tollgate_mysql::{MySqlFence, MySqlTransactions};
 /// The schemes that name a MySQL or MariaDB.
 pub(crate) const SCHEMES: &[&str] = &["mysql", "mariadb"];
 
+/// Whether a URL asks for the server's own session locks.
+pub(crate) fn is_session(url: &Url<'_>) -> Result<bool> {
+    match url.param("style") {
+        None | Some("lease") => Ok(false),
+        Some("session") => Ok(true),
+        Some(other) => Err(Error::invalid(format!(
+            "?style={other} is not known here; write lease, which is what is meant if nothing is said, or session"
+        ))),
+    }
+}
+
 /// Which server a URL names.
 pub(crate) fn config(url: &Url<'_>) -> Result<MySqlConfig> {
     url.check_params(&["table_prefix", "dialect", "connections", "style", "ssl-mode", "ca", "cert", "key"])?;

@@ -24,14 +24,14 @@ pub(crate) fn asks_for(operation: Operation, frame: &[u8]) -> bool {
 
 /// A value of a statement.
 #[derive(Debug)]
-enum Value<'a> {
+pub(crate) enum Value<'a> {
     Null,
     Number(i64),
     Text(&'a [u8]),
 }
 
 /// The values of a statement that is executed. How many there are is not said: as many as the packet is made up of.
-fn values(frame: &[u8]) -> Option<Vec<Value<'_>>> {
+pub(crate) fn values(frame: &[u8]) -> Option<Vec<Value<'_>>> {
     // A packet's header, the command, the statement's number, flags, and a one.
     let rest = frame.get(14..).filter(|_| frame[4] == 0x17)?;
     (1..10).find_map(|count| bound(rest, count))
