@@ -30,6 +30,7 @@
 //! | `etcd://HOST,HOST,HOST` | every host that reaches one of them that has a leader | its session's ttl |
 //! | `zookeeper://HOST,HOST,HOST` | every host that reaches one of them that has a leader | its session's ttl |
 //! | `postgres://HOST/DATABASE` | every host that reaches it | its ttl |
+//! | `mysql://HOST/DATABASE`, `mariadb://…` | every host that reaches it | its ttl |
 //! | `redlock://HOST,HOST,HOST` | every host that reaches a majority of them | its ttl |
 
 pub mod blocking;
@@ -37,6 +38,8 @@ mod connect;
 mod doctor;
 #[cfg(feature = "etcd")]
 pub mod etcd;
+#[cfg(feature = "mysql")]
+pub mod mysql;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "redis")]

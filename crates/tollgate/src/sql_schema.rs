@@ -19,10 +19,18 @@ pub fn sql_schema(url: &str) -> Result<String> {
 
 fn printed(url: &str) -> Result<String> {
     let url = Url::parse(url)?;
+    #[cfg(feature = "mysql")]
+    if crate::mysql::SCHEMES.contains(&url.scheme) {
+        crate::connect::check_layers(&url)?;
+        return tollgate_mysql::ddl(&crate::mysql::config(&url)?);
+    }
     #[cfg(feature = "postgres")]
     if crate::postgres::SCHEMES.contains(&url.scheme) {
         crate::connect::check_layers(&url)?;
         return tollgate_postgres::ddl(&crate::postgres::config(&url)?);
     }
-    Err(Error::invalid(format!("{}: is no database with tables; write postgres://HOST/DATABASE", url.scheme)))
+    Err(Error::invalid(format!(
+        "{}: is no database with tables; write postgres://HOST/DATABASE or mysql://HOST/DATABASE",
+        url.scheme
+    )))
 }
