@@ -38,7 +38,6 @@ begin
     if exists (select from tollgate.awake) then
         return;
     end if;
-    perform set_config('synchronous_commit', 'on', true);
     perform pg_advisory_xact_lock(hashtextextended('tollgate.wake', 0));
     if not exists (select from tollgate.awake) then
         perform set_config('synchronous_commit', 'on', true);
