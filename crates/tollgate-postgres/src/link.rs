@@ -147,13 +147,17 @@ pub(crate) async fn driven<T>(
     request: impl Future<Output = std::result::Result<T, tokio_postgres::Error>>,
 ) -> std::result::Result<T, Trouble> {
     let mut request = pin!(request);
+    // The request and its answer go through channels whose other end is driven here. They would wake this task, which
+    // runs already, and with it another thread to help it; so they have nobody to wake.
+    turn(driver, &mut Context::from_waker(Waker::noop()));
     let answer = poll_fn(|context| {
+        let mut nobody = Context::from_waker(Waker::noop());
         // Makes the request, then writes it and reads what came, then takes the answer.
-        if let Poll::Ready(answer) = request.as_mut().poll(context) {
+        if let Poll::Ready(answer) = request.as_mut().poll(&mut nobody) {
             return Poll::Ready(answer);
         }
         turn(driver, context);
-        request.as_mut().poll(context)
+        request.as_mut().poll(&mut nobody)
     });
     answer.await.map_err(Trouble::of)
 }
