@@ -21,6 +21,8 @@ pub(super) struct Texts {
     take: String,
     draw: String,
     release: &'static str,
+    /// What a connection says first, if there is something to say.
+    wake: Option<String>,
     pub(super) seen: String,
     pub(super) sessions: String,
 }
@@ -36,6 +38,7 @@ impl Texts {
             take: keep_variables(take, tables),
             draw: tables.named(include_str!("sql/draw.sql")),
             release: include_str!("sql/release.sql"),
+            wake: (dialect == Dialect::MariaDb).then(|| tables.named("call tollgate_wake()")),
             seen: tables.named(include_str!("sql/seen.sql")),
             sessions: tables.named("tollgate_sessions"),
         }
@@ -98,6 +101,14 @@ impl Connection {
             Err(Error::new(ErrorKind::Unavailable, message))
         })?;
         Ok(Self { driver, texts: texts.clone(), prepared: Default::default(), turn: 0, used: false })
+    }
+
+    /// Has the tokens go on above all that were given before the server was started. To be done before the first lock.
+    pub(super) async fn wake(&mut self) -> Result<()> {
+        let Some(wake) = self.texts.wake.clone() else { return Ok(()) };
+        let woken = tokio::time::timeout(TO_CONNECT, self.driver.query_drop(wake)).await;
+        let woken = woken.unwrap_or_else(|_| Err(mysql_async::DriverError::ConnectionClosed.into()));
+        woken.map_err(|error| Trouble::of(error).not_done().into_error("a connection"))
     }
 
     /// Its number at the server.

@@ -40,7 +40,6 @@ impl Desk {
         let unknown = Texts::new(&tables, wanted.unwrap_or(crate::config::Dialect::MariaDb));
         let mut first = Connection::open(&config, &Arc::new(unknown)).await?;
         let dialect = schema::install(first.driver(), &tables, wanted).await?;
-        schema::install_sessions(first.driver(), &tables).await?;
         Ok(Self {
             texts: Arc::new(Texts::new(&tables, dialect)),
             config,
@@ -64,7 +63,11 @@ impl Desk {
         };
         match found {
             Some(connection) => Ok(connection),
-            None => Connection::open(&self.config, &self.texts).await,
+            None => {
+                let mut connection = Connection::open(&self.config, &self.texts).await?;
+                connection.wake().await?;
+                Ok(connection)
+            }
         }
     }
 
