@@ -16,6 +16,7 @@ use crate::capabilities::capabilities;
 use crate::error::{Trouble, silent};
 use crate::link::{Answer, Link};
 use crate::links::{Links, TO_ANSWER, TRIES};
+use crate::place::Place;
 use crate::statement::Statement;
 
 /// How often the first waiter looks whether its turn has come. Nobody tells it.
@@ -47,8 +48,8 @@ type Flight = Pin<Box<dyn Future<Output = (Lent<Link>, std::result::Result<Answe
 
 /// An acquire that nobody waits for any more.
 struct Left {
-    /// The number of its connection.
-    connection: u32,
+    /// Where its connection ends.
+    place: Place,
     /// If it may still be answered.
     flight: Option<Flight>,
 }
@@ -95,12 +96,12 @@ impl Asking<'_> {
         values: Vec<Value>,
     ) -> std::result::Result<Answer, Trouble> {
         let mut link = self.link.take().expect("what is not answered ends the ask");
-        let connection = link.id();
+        let place = link.place().clone();
         let flight: Flight = Box::pin(async move {
             let answer = link.run(statement, values).await;
             (link, answer)
         });
-        let left = self.left.insert(Left { connection, flight: Some(flight) });
+        let left = self.left.insert(Left { place, flight: Some(flight) });
         let flight = left.flight.as_mut().expect("it was put there a line ago");
         let Ok((link, answer)) = tokio::time::timeout(TO_ANSWER, flight).await else {
             return Err(silent(TO_ANSWER));
@@ -236,9 +237,9 @@ impl MySql {
             link.give_back();
             return Ok(());
         }
-        let ended = self.links.end(left.connection).await;
+        let ended = self.links.end(&left.place).await;
         if ended.is_err() {
-            self.left_behind.leave(owner, Left { connection: left.connection, flight: None });
+            self.left_behind.leave(owner, Left { place: left.place, flight: None });
         }
         ended
     }

@@ -101,7 +101,7 @@ order by name, ticket
 
 -- :is_there
 -- Whether a connection is there still.
-select 1 from information_schema.processlist where id = ?
+select 1 from information_schema.processlist where id = ? and host = ?
 
 -- :kill
 -- Ends one.

@@ -9,6 +9,7 @@ use tollgate_core::{Error, ErrorKind, LockName, Result, Token};
 use super::key::key;
 use crate::config::{Dialect, MySqlConfig, TO_CONNECT};
 use crate::error::{Trouble, of_connect};
+use crate::place::Place;
 use crate::schema::Tables;
 
 /// How long the server may let somebody wait, in seconds: a year.
@@ -56,6 +57,7 @@ fn keep_variables(sql: &str, tables: &Tables) -> String {
 #[derive(Debug)]
 pub(super) struct Connection {
     driver: Conn,
+    place: Place,
     texts: Arc<Texts>,
     prepared: [Option<Statement>; 3],
     /// How often a lock was asked for over it.
@@ -94,13 +96,15 @@ impl Connection {
                      moment. Connect past it, or leave out ?style=session: leases work through it",
                 ));
             }
-            Ok(driver)
+            let place = Place::of(&mut driver).await;
+            let place = place.map_err(|trouble| trouble.not_done().into_error("a connection"))?;
+            Ok((driver, place))
         };
-        let driver = tokio::time::timeout(TO_CONNECT, opening).await.unwrap_or_else(|_| {
+        let (driver, place) = tokio::time::timeout(TO_CONNECT, opening).await.unwrap_or_else(|_| {
             let message = format!("the database at {} did not answer within {TO_CONNECT:?}", config.host);
             Err(Error::new(ErrorKind::Unavailable, message))
         })?;
-        Ok(Self { driver, texts: texts.clone(), prepared: Default::default(), turn: 0, used: false })
+        Ok(Self { driver, place, texts: texts.clone(), prepared: Default::default(), turn: 0, used: false })
     }
 
     /// Has the tokens go on above all that were given before the server was started. To be done before the first lock.
@@ -111,9 +115,9 @@ impl Connection {
         woken.map_err(|error| Trouble::of(error).not_done().into_error("a connection"))
     }
 
-    /// Its number at the server.
-    pub(super) fn id(&self) -> u32 {
-        self.driver.id()
+    /// Where it ends at the server.
+    pub(super) fn place(&self) -> &Place {
+        &self.place
     }
 
     /// The driver's own.
