@@ -102,5 +102,5 @@ fn refused(trouble: Trouble, tables: &Tables) -> Error {
          `tollgate sql-schema URL` prints, and grant usage on schema {0} and all on what is in it",
         tables.schema
     );
-    Error::new(ErrorKind::Denied, message).caused_by(trouble.into_error("creating the tables of locks"))
+    trouble.into_error_of(ErrorKind::Denied, message)
 }

@@ -215,7 +215,7 @@ declare
     ends timestamptz := at + p_ttl * interval '1 ms';
     own tollgate.claims;
 begin
-    age := extract(epoch from at) * 1000000;
+    age := date_part('epoch', at) * 1000000;
     l := tollgate.judged(l, at);
     -- It may be in already: this is asked again, or it was let in and has not heard of it.
     if l.owner = p_owner then

@@ -37,6 +37,7 @@ begin
     if exists (select from tollgate.awake) then
         return;
     end if;
+    perform set_config('synchronous_commit', 'on', true);
     perform pg_advisory_xact_lock(hashtextextended('tollgate.wake', 0));
     if not exists (select from tollgate.awake) then
         perform setval('tollgate.tokens', least(nextval('tollgate.tokens') + 1000000, 9007199254740991));

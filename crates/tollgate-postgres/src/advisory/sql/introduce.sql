@@ -9,6 +9,8 @@ from (values
     ('lock_timeout', '0'),
     ('idle_session_timeout', '0'),
     ('transaction_timeout', '0'),
+    -- Every thirty-second token would wait for the disk; wake() sees to it that none is given twice after a crash.
+    ('synchronous_commit', 'off'),
     ('plan_cache_mode', 'force_generic_plan'),
     ('tcp_keepalives_idle', '10'),
     ('tcp_keepalives_interval', '5'),
