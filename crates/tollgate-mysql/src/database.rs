@@ -304,20 +304,28 @@ impl Database for MySql {
         details: Option<&'a Details>,
     ) -> BoxFuture<'a, Result<Option<Moment>>> {
         Box::pin(async move {
-            let (name, ttl) = (grant.name.as_str(), millis(ttl));
+            let (name, patience, ttl) = (grant.name.as_str(), patience(ttl), millis(ttl));
             let details = details.map(written).transpose()?;
-            if grant.mode == Mode::Exclusive {
-                let values =
-                    vec![ttl.into(), ttl.into(), details.clone().into(), name.into(), owner(grant.owner)];
-                let (sent, answer) = self.insist(Statement::Renew, values).await?;
-                if answer.changed == 1 {
-                    self.known.note(name, sent);
-                    return Ok(Some(sent));
-                }
+            let is_exclusive = grant.mode == Mode::Exclusive;
+            let plain = if is_exclusive { Statement::Renew } else { Statement::RenewClaim };
+            let values =
+                vec![ttl.into(), ttl.into(), details.clone().into(), name.into(), owner(grant.owner)];
+            let mut answer = self.links.run_within(patience, plain, values).await?;
+            if let Some((sent, Answer { changed: 1, .. })) = answer {
+                self.known.note(name, sent);
+                return Ok(Some(sent));
             }
-            // A row that is written as it was counts as not changed.
             let values = vec![name.into(), owner(grant.owner), ttl.into(), details.into()];
-            let (sent, answer) = self.insist(Statement::Extend, values).await?;
+            if answer.is_some() {
+                // It has expired in its row, or was written as it was, which counts as not changed.
+                answer = self.links.run_within(patience, Statement::Extend, values.clone()).await?;
+            }
+            let (sent, answer) = match answer {
+                Some(answer) => answer,
+                // Somebody sits on the lock's row. That must cost nobody a lock.
+                None if is_exclusive => self.links.run(Statement::ExtendBeside, values[..3].to_vec()).await?,
+                None => self.links.run(Statement::Extend, values).await?,
+            };
             Ok(answer.says_yes().then_some(sent))
         })
     }
@@ -400,6 +408,11 @@ impl Database for MySql {
 /// An owner id as it is stored.
 fn owner(id: OwnerId) -> Value {
     id.to_hex().into()
+}
+
+/// How long a renewal waits for the row of its lock: it has to be answered long before the ttl is over.
+fn patience(ttl: Duration) -> Duration {
+    (ttl / 12).clamp(Duration::from_millis(30), Duration::from_millis(500))
 }
 
 /// What is to be said of the party's age: it has one, or there is no party. A party that has none asks for the server's time.

@@ -67,6 +67,24 @@ impl Links {
         Ok((sent, answer))
     }
 
+    /// The same, for a statement that may be done later all the same: nothing if somebody sits on the row and it takes longer
+    /// than `limit`.
+    pub(crate) async fn run_within(
+        &self,
+        limit: Duration,
+        statement: Statement,
+        values: Vec<Value>,
+    ) -> Result<Option<(Moment, Answer)>> {
+        let Ok(answer) = tokio::time::timeout(limit, self.try_run(statement, values)).await else {
+            return Ok(None);
+        };
+        match answer? {
+            (sent, Ok(answer)) => Ok(Some((sent, answer))),
+            (_, Err(trouble)) if trouble.is_blocked() => Ok(None),
+            (_, Err(trouble)) => Err(trouble.into_error(statement.what())),
+        }
+    }
+
     /// The same, and whether it was sent more than once.
     pub(crate) async fn try_repeatedly(
         &self,
