@@ -164,7 +164,7 @@ async fn who_waits_outlasts_a_restart_and_tokens_rise_over_a_crash() {
     engine.restart(Data::Kept).unwrap();
     let next = soon("who waits gets in", waiting).await.unwrap().unwrap();
     assert!(
-        next.token().get() > guard.token().get() + 1000,
+        next.token().get() > guard.token().get() + 1_000_000,
         "what may be lost of the counter was not left out"
     );
     next.release().await.unwrap();
@@ -174,7 +174,7 @@ async fn who_waits_outlasts_a_restart_and_tokens_rise_over_a_crash() {
 }
 
 fn next_after(token: u64) -> u64 {
-    token + 1_000_100
+    token + 1_000_000_100
 }
 
 #[tokio::test]

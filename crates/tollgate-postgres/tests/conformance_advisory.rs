@@ -43,15 +43,15 @@ impl Subject for Advisory {
     }
 }
 
-/// Whether a request is one of `operation`: a lock is taken by its name and a turn's number, and given back by that number
-/// alone.
+/// Whether a request is one of `operation`: a lock is taken by a prepared statement with its name, and given back by one
+/// without values. Everything else is not prepared.
 fn asks_for(operation: Operation, frame: &[u8]) -> bool {
-    let Some(values) = values(frame) else { return operation == Operation::Extend && frame[0] == b'Q' };
-    let is_turn = |value: &Option<&[u8]>| value.is_some_and(|value| value.len() == 8);
+    let prepared = frame.first() == Some(&b'B') && frame.get(6) != Some(&0);
+    let values = values(frame).map_or(0, |values| values.len());
     match operation {
-        Operation::TryAcquire | Operation::Acquire => values.len() == 2 && is_turn(&values[1]),
-        Operation::Withdraw | Operation::Release => values.len() == 1 && is_turn(&values[0]),
-        Operation::Extend => false,
+        Operation::TryAcquire | Operation::Acquire => prepared && values == 1,
+        Operation::Withdraw | Operation::Release => prepared && values == 0,
+        Operation::Extend => frame.first() == Some(&b'Q'),
     }
 }
 

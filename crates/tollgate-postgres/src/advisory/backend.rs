@@ -303,7 +303,7 @@ impl Backend for AdvisoryBackend {
             };
             if let Some(details) = details {
                 let mut state = entry.state();
-                state.details = details.clone();
+                state.details = Some(details.clone());
                 state.outdated = true;
                 drop(state);
                 self.shared.clerk.is_needed(&self.shared);

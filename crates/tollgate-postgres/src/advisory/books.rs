@@ -37,7 +37,8 @@ pub(super) struct State {
     pub(super) hopeless: Option<Hopeless>,
     /// For how many looks its wait has been over at the server without its having heard of it.
     pub(super) unheard: u32,
-    pub(super) details: Details,
+    /// Who it is, if that is no longer what the claim said.
+    pub(super) details: Option<Details>,
     /// What is to be written down is not what was.
     pub(super) outdated: bool,
     /// Something was written down, or may be.
@@ -60,12 +61,15 @@ impl Entry {
     }
 }
 
+/// What a connection was called of which something is written down, and the connection itself, if it lives.
+type Leaver = (Arc<str>, Option<Session>);
+
 /// All claims of this client that are not over.
 #[derive(Default)]
 pub(super) struct Books {
     entries: Mutex<HashMap<OwnerId, Arc<Entry>>>,
-    /// Of whom something is written down that is no longer so, with the connection, if that lives.
-    leavers: Mutex<Vec<(String, Option<Session>)>>,
+    /// Of whom something is written down that is no longer so.
+    leavers: Mutex<Vec<Leaver>>,
 }
 
 impl Books {
@@ -86,7 +90,7 @@ impl Books {
                 queued: false,
                 hopeless: None,
                 unheard: 0,
-                details: claim.details.clone(),
+                details: None,
                 outdated: true,
                 written: false,
                 over: false,
@@ -121,16 +125,16 @@ impl Books {
         None
     }
 
-    fn leavers(&self) -> MutexGuard<'_, Vec<(String, Option<Session>)>> {
+    fn leavers(&self) -> MutexGuard<'_, Vec<Leaver>> {
         self.leavers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Those who have left.
-    pub(super) fn take_leavers(&self) -> Vec<(String, Option<Session>)> {
+    pub(super) fn take_leavers(&self) -> Vec<Leaver> {
         std::mem::take(&mut *self.leavers())
     }
 
-    pub(super) fn put_back(&self, leavers: Vec<(String, Option<Session>)>) {
+    pub(super) fn put_back(&self, leavers: Vec<Leaver>) {
         self.leavers().extend(leavers);
     }
 

@@ -84,7 +84,7 @@ impl Shared {
         if leavers.is_empty() {
             return;
         }
-        let labels: Vec<&str> = leavers.iter().map(|(label, _)| label.as_str()).collect();
+        let labels: Vec<&str> = leavers.iter().map(|(label, _)| &**label).collect();
         // One that is lost stands for others that nobody here knows of: those of processes that died.
         let lost = leavers.iter().any(|(_, session)| session.is_none());
         let values: [(Value<'_>, Type); 2] = [(&labels, Type::TEXT_ARRAY), (&lost, Type::BOOL)];
@@ -106,7 +106,8 @@ impl Shared {
             if state.outdated && !state.over && entry.since.elapsed() >= WORTH_NOTING {
                 state.outdated = false;
                 state.written = true;
-                let details = serde_json::to_string(&state.details).unwrap_or_default();
+                let details = serde_json::to_string(state.details.as_ref().unwrap_or(&entry.claim.details))
+                    .unwrap_or_default();
                 let token = state.token.map(|token| token.get() as i64);
                 drop(state);
                 due.push((entry, token, details));
@@ -115,7 +116,7 @@ impl Shared {
         if due.is_empty() {
             return;
         }
-        let labels: Vec<&str> = due.iter().map(|(entry, ..)| entry.place.label.as_str()).collect();
+        let labels: Vec<&str> = due.iter().map(|(entry, ..)| &*entry.place.label).collect();
         let names: Vec<&str> = due.iter().map(|(entry, ..)| entry.claim.name.as_str()).collect();
         let tokens: Vec<Option<i64>> = due.iter().map(|(_, token, _)| *token).collect();
         let details: Vec<&str> = due.iter().map(|(.., details)| details.as_str()).collect();
@@ -137,14 +138,14 @@ impl Shared {
         if waiters.is_empty() {
             return;
         }
-        let labels: Vec<&str> = waiters.iter().map(|entry| entry.place.label.as_str()).collect();
+        let labels: Vec<&str> = waiters.iter().map(|entry| &*entry.place.label).collect();
         let names: Vec<&str> = waiters.iter().map(|entry| entry.claim.name.as_str()).collect();
         let values: [(Value<'_>, Type); 2] = [(&labels, Type::TEXT_ARRAY), (&names, Type::TEXT_ARRAY)];
         // Of a server that is away nothing is known.
         let Ok(rows) = self.sessions.ask(&self.sessions.texts.standing, &values).await else { return };
         for row in rows {
             let label: &str = row.get("session");
-            let Some(entry) = waiters.iter().find(|entry| entry.place.label == label) else { continue };
+            let Some(entry) = waiters.iter().find(|entry| *entry.place.label == *label) else { continue };
             let (there, granted): (bool, bool) = (row.get("there"), row.get("granted"));
             let mut state = entry.state();
             state.queued |= there && !granted;

@@ -25,7 +25,7 @@ pub(super) struct Place {
     /// The server's process.
     pub(super) process: i32,
     /// What it is called there. No other one ever is.
-    pub(super) label: String,
+    pub(super) label: Arc<str>,
 }
 
 /// A lock that was taken.
@@ -44,8 +44,6 @@ pub(super) struct Session {
     texts: Arc<Texts>,
     prepared: [Option<Statement>; STEPS],
     place: Place,
-    /// How often a lock was asked for over it.
-    turn: i64,
 }
 
 impl Session {
@@ -78,10 +76,10 @@ impl Session {
         let mut server: Config = config.server.clone();
         server.application_name(&label);
         let (client, driver) = greet(config, &server, host, Socket::new(stream.clone())).await?;
-        let place = Place { process: 0, label };
+        let place = Place { process: 0, label: label.into() };
         let prepared = Default::default();
         let mut session =
-            Self { client, driver: Some(driver), stream, texts: texts.clone(), prepared, place, turn: 0 };
+            Self { client, driver: Some(driver), stream, texts: texts.clone(), prepared, place };
         session.introduce().await?;
         Ok(session)
     }
@@ -124,19 +122,14 @@ impl Session {
 
     /// Takes a lock, at once or in its turn.
     pub(super) async fn take(&mut self, step: Step, name: &str) -> Result<Option<Taken>, Trouble> {
-        self.turn += 1;
-        let turn = self.turn;
-        let rows = self.run(step, &[&name, &turn]).await?;
-        Ok(rows.first().and_then(|row| match step {
-            Step::Wait | Step::WaitShared => Some(Taken { token: row.get(1), waited: row.get(0) }),
-            _ => row.get::<_, Option<i64>>(0).map(|token| Taken { token, waited: false }),
-        }))
+        let rows = self.run(step, &[&name]).await?;
+        let number: Option<i64> = rows.first().and_then(|row| row.get(0));
+        Ok(number.map(|number| Taken { token: number.abs(), waited: number < 0 }))
     }
 
     /// Gives back whatever was taken.
     pub(super) async fn give_back(&mut self) -> Result<(), Trouble> {
-        let turn = self.turn;
-        self.run(Step::Release, &[&turn]).await.map(drop)
+        self.run(Step::Release, &[]).await.map(drop)
     }
 
     /// Asks for nothing.
@@ -161,8 +154,7 @@ impl Session {
         let known = match &mut prepared[step as usize] {
             Some(known) => known,
             place => {
-                let types: &[Type] =
-                    if step == Step::Release { &[Type::INT8] } else { &[Type::TEXT, Type::INT8] };
+                let types: &[Type] = if step == Step::Release { &[] } else { &[Type::TEXT] };
                 let made = driven(driver, client.prepare_typed(texts.of(step), types)).await;
                 // Nothing was done yet.
                 place.insert(made.map_err(Trouble::not_done)?)

@@ -23,6 +23,9 @@ const INSTALLED: &str = "tollgate advisory 1";
 /// How many connections that nobody needs are kept, and how long the others are.
 const KEPT: (usize, Duration) = (2, Duration::from_secs(10));
 
+/// For how long a connection is believed to be there without a look.
+const FRESH: Duration = Duration::from_millis(5);
+
 /// The connections.
 pub(super) struct Sessions {
     config: PostgresConfig,
@@ -86,8 +89,8 @@ impl Sessions {
     /// A connection for one lock.
     pub(super) async fn lend(&self) -> Result<Session> {
         loop {
-            let Some((mut session, _)) = self.idle().pop() else { break };
-            if session.is_usable() {
+            let Some((mut session, since)) = self.idle().pop() else { break };
+            if since.elapsed() < FRESH || session.is_usable() {
                 return Ok(session);
             }
         }
@@ -133,13 +136,13 @@ impl Sessions {
 
     /// Has whatever the connection at `place` waits for fail.
     pub(super) async fn cancel(&self, place: &Place) -> Result<()> {
-        let values: [(Value<'_>, Type); 2] = [(&place.process, Type::INT4), (&place.label, Type::TEXT)];
+        let values: [(Value<'_>, Type); 2] = [(&place.process, Type::INT4), (&&*place.label, Type::TEXT)];
         self.ask(self.texts.cancel, &values).await.map(drop)
     }
 
     /// Makes sure that the connection at `place` is no more, and no lock hangs on it.
     pub(super) async fn end(&self, place: &Place) -> Result<()> {
-        let values: [(Value<'_>, Type); 2] = [(&place.process, Type::INT4), (&place.label, Type::TEXT)];
+        let values: [(Value<'_>, Type); 2] = [(&place.process, Type::INT4), (&&*place.label, Type::TEXT)];
         while !self.ask(self.texts.end, &values).await?.is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

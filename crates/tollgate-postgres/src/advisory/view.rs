@@ -31,7 +31,7 @@ impl Seen {
         let token: Option<i64> = row.get("token");
         let details: Option<&str> = row.get("details");
         Self {
-            place: Place { process: row.get("process"), label: row.get("session") },
+            place: Place { process: row.get("process"), label: row.get::<_, &str>("session").into() },
             ours: row.get("ours"),
             granted: row.get("granted"),
             mode: if row.get("shared") { Mode::Shared } else { Mode::Exclusive },

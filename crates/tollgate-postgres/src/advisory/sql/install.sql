@@ -3,6 +3,7 @@
 -- Safe to run again, and by several at once.
 
 select pg_advisory_xact_lock(hashtextextended('tollgate schema', 0));
+select set_config('synchronous_commit', 'on', true);
 
 do $do$
 begin
@@ -31,16 +32,16 @@ create unlogged table if not exists tollgate.sessions (
 -- Empty after a crash, as all such tables are.
 create unlogged table if not exists tollgate.awake (since timestamptz not null);
 
--- A token that was drawn in the moment of a crash may not be on the disk: after one, the next are far above.
+-- Tokens that were drawn shortly before a crash may not be on the disk: after one, the next are far above all of them.
 create or replace function tollgate.wake() returns void language plpgsql as $fn$
 begin
     if exists (select from tollgate.awake) then
         return;
     end if;
-    perform set_config('synchronous_commit', 'on', true);
     perform pg_advisory_xact_lock(hashtextextended('tollgate.wake', 0));
     if not exists (select from tollgate.awake) then
-        perform setval('tollgate.tokens', least(nextval('tollgate.tokens') + 1000000, 9007199254740991));
+        perform set_config('synchronous_commit', 'on', true);
+        perform setval('tollgate.tokens', least(nextval('tollgate.tokens') + 1000000000, 9007199254740991));
         insert into tollgate.awake values (clock_timestamp());
     end if;
 end

@@ -1,7 +1,8 @@
 -- What each connection that a lock is to hang on is told first.
 --
 -- Nothing may end it while it waits or is idle, except that nobody is there any more: the server finds that out within
--- 25 s, which is longer than a holder takes to notice it.
+-- 25 s, which is longer than a holder takes to notice it. And no token waits for the disk: which of them are not on it after
+-- a crash is seen to by tollgate.wake.
 
 select set_config(wanted.name, wanted.value, false)
 from (values
@@ -9,7 +10,6 @@ from (values
     ('lock_timeout', '0'),
     ('idle_session_timeout', '0'),
     ('transaction_timeout', '0'),
-    -- Every thirty-second token would wait for the disk; wake() sees to it that none is given twice after a crash.
     ('synchronous_commit', 'off'),
     ('plan_cache_mode', 'force_generic_plan'),
     ('tcp_keepalives_idle', '10'),
@@ -21,7 +21,5 @@ from (values
 -- Not all versions have all of them, nor all systems the last.
 where exists (select from pg_settings as known where known.name = wanted.name)
     and (wanted.name <> 'client_connection_check_interval' or version() like '%linux%');
-
-select set_config('tollgate_session.turn', '0', false);
 
 select pg_backend_pid(), pg_is_in_recovery();

@@ -1,6 +1,3 @@
--- Gives back whatever was taken up to the turn $1, which is one lock at most. What was taken in a later one it does not
--- touch. (A turn that failed is undone, and with it its number, but not the lock.)
+-- Gives back whatever hangs on the connection: one lock, also if the request for it came twice.
 
-select case when current_setting('tollgate_session.turn')::bigint <= $1 then
-    pg_advisory_unlock_all()::text = ''
-end
+select pg_advisory_unlock_all()
