@@ -18,6 +18,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tollgate-embedded", &["tollgate-core", "tollgate-engine"]),
     ("tollgate-etcd", &["tollgate-core"]),
     ("tollgate-local", &["tollgate-core"]),
+    ("tollgate-mysql", &["tollgate-core", "tollgate-sql"]),
     ("tollgate-postgres", &["tollgate-core", "tollgate-sql"]),
     ("tollgate-redis", &["tollgate-core"]),
     // What all databases have in common, and no driver.
@@ -31,6 +32,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "tollgate-embedded",
             "tollgate-etcd",
             "tollgate-local",
+            "tollgate-mysql",
             "tollgate-postgres",
             "tollgate-redis",
             "tollgate-zookeeper",

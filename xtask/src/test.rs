@@ -24,6 +24,7 @@ pub(crate) const PARTS: &[Part] = &[
     Part { name: "redis", packages: &["tollgate-redis"] },
     Part { name: "etcd", packages: &["tollgate-etcd"] },
     Part { name: "zookeeper", packages: &["tollgate-zookeeper"] },
+    Part { name: "mysql", packages: &["tollgate-mysql"] },
     Part { name: "postgres", packages: &["tollgate-sql", "tollgate-postgres"] },
     Part { name: "testkit", packages: &["tollgate-testkit"] },
     Part { name: "bench", packages: &["tollgate-bench"] },

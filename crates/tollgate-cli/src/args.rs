@@ -18,6 +18,7 @@ use crate::man::ManArgs;
 use crate::redlock_init::RedlockInitArgs;
 use crate::release::ReleaseArgs;
 use crate::run::RunArgs;
+use crate::sql_schema::SqlSchemaArgs;
 use crate::ttl::TtlArgs;
 use crate::watch::WatchArgs;
 
@@ -51,6 +52,7 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     Ttl(TtlArgs),
     RedlockInit(RedlockInitArgs),
+    SqlSchema(SqlSchemaArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
 }
@@ -86,13 +88,14 @@ fn parse_escaped(words: &[OsString]) -> Option<Result<Cli, clap::Error>> {
 /// Which engine.
 #[derive(Debug, Args)]
 pub(crate) struct UrlArg {
-    /// The engine: file:DIR, etcd://HOST, zookeeper://HOST, redis://HOST, redis-sentinel://, redis-cluster:// or redlock://.
+    /// The engine: file:DIR, postgres://HOST, redis://HOST, etcd://HOST, zookeeper://HOST, redlock://HOST,HOST,HOST and more.
     ///
     /// file:DIR is for the processes of this host; file: alone keeps its files in $XDG_STATE_HOME/tollgate, or
     /// ~/.local/state/tollgate. One Redis is redis://HOST:PORT/DB, redis-sentinel://HOST,HOST/SERVICE or
     /// redis-cluster://HOST,HOST; encrypted they begin with rediss. A majority of independent Redises is
     /// redlock://HOST,HOST,HOST, encrypted redlocks://. The members of an etcd are etcd://HOST,HOST,HOST, encrypted
-    /// etcds://, the servers of a ZooKeeper zookeeper://HOST,HOST,HOST/CHROOT, encrypted zookeepers://.
+    /// etcds://, the servers of a ZooKeeper zookeeper://HOST,HOST,HOST/CHROOT, encrypted zookeepers://. A database is
+    /// postgres://USER:PASSWORD@HOST:PORT/DATABASE, encrypted with ?sslmode=require.
     #[arg(long, value_name = "URL", env = URL, default_value = "file:", hide_env_values = true)]
     pub(crate) url: String,
 }

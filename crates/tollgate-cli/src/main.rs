@@ -22,6 +22,7 @@ mod release;
 mod run;
 mod show;
 mod signals;
+mod sql_schema;
 mod sys;
 mod take;
 mod tell;
@@ -65,6 +66,7 @@ fn main() -> std::process::ExitCode {
             Command::Bench(args) => bench::run(args).await,
             Command::Ttl(args) => ttl::run(&args),
             Command::RedlockInit(args) => redlock_init::run(args).await,
+            Command::SqlSchema(args) => sql_schema::run(&args),
             Command::Completions(args) => completions::run(&args),
             Command::Man(args) => man::run(&args),
         }

@@ -26,7 +26,7 @@ pub(crate) struct ManArgs {
 }
 
 /// Every sub-command and its page. They are listed because a command cannot ask for those it is one of.
-const PAGES: [(&str, &str); 14] = [
+const PAGES: [(&str, &str); 15] = [
     ("run", "tollgate-run"),
     ("acquire", "tollgate-acquire"),
     ("extend", "tollgate-extend"),
@@ -39,6 +39,7 @@ const PAGES: [(&str, &str); 14] = [
     ("bench", "tollgate-bench"),
     ("ttl", "tollgate-ttl"),
     ("redlock-init", "tollgate-redlock-init"),
+    ("sql-schema", "tollgate-sql-schema"),
     ("completions", "tollgate-completions"),
     ("man", "tollgate-man"),
 ];

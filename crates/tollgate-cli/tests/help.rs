@@ -63,7 +63,15 @@ fn the_examples_of_every_sub_command_work_when_pasted() {
 #[test]
 fn every_engine_can_be_found() {
     let help = help(&Sandbox::new(), "run");
-    let schemes = ["file:", "redis://", "redis-sentinel://", "redis-cluster://", "redlock://", "redlocks://"];
+    let schemes = [
+        "file:",
+        "redis://",
+        "redis-sentinel://",
+        "redis-cluster://",
+        "redlock://",
+        "redlocks://",
+        "postgres://",
+    ];
     for scheme in schemes.iter().chain(&["rediss"]) {
         assert!(help.contains(scheme), "{scheme} is not in: {help}");
     }

@@ -84,6 +84,11 @@ impl Trouble {
                 }),
             ),
         };
+        self.into_error_of(kind, message)
+    }
+
+    /// The same in other words.
+    pub(crate) fn into_error_of(self, kind: ErrorKind, message: String) -> Error {
         let error = Error::new(kind, message);
         match self.source {
             Some(source) => error.caused_by(source),

@@ -32,6 +32,7 @@ impl Tables {
     pub(crate) fn named(&self, sql: &str) -> String {
         let Self { schema, prefix } = self;
         named(sql, "tollgate.", |name| format!("\"{schema}\".\"{prefix}{name}\""))
+            .replace("schema tollgate to", &format!("schema \"{schema}\" to"))
             .replace("exists tollgate;", &format!("exists \"{schema}\";"))
             .replace("exists claims_owner", &format!("exists \"{prefix}claims_owner\""))
     }
@@ -101,5 +102,5 @@ fn refused(trouble: Trouble, tables: &Tables) -> Error {
          `tollgate sql-schema URL` prints, and grant usage on schema {0} and all on what is in it",
         tables.schema
     );
-    Error::new(ErrorKind::Denied, message).caused_by(trouble.into_error("creating the tables of locks"))
+    trouble.into_error_of(ErrorKind::Denied, message)
 }

@@ -215,7 +215,7 @@ declare
     ends timestamptz := at + p_ttl * interval '1 ms';
     own tollgate.claims;
 begin
-    age := extract(epoch from at) * 1000000;
+    age := date_part('epoch', at) * 1000000;
     l := tollgate.judged(l, at);
     -- It may be in already: this is asked again, or it was let in and has not heard of it.
     if l.owner = p_owner then
@@ -419,3 +419,8 @@ begin
 end $$;
 
 insert into tollgate.version select 1 where not exists (select from tollgate.version);
+
+-- Whoever is to take locks without having made these needs:
+--   grant usage on schema tollgate to SOMEBODY;
+--   grant select, insert, update, delete on all tables in schema tollgate to SOMEBODY;
+--   grant usage, select, update on all sequences in schema tollgate to SOMEBODY;

@@ -7,7 +7,7 @@ update tollgate.locks
 set owner = $2, token = nextval('tollgate.tokens'), expires = clock_timestamp() + $3 * interval '1 ms',
     ttl = $3, sent = $4, details = $5
 where name = $1 and owner is null and waiters = 0 and holders = 0
-returning token, (extract(epoch from clock_timestamp()) * 1000000)::bigint
+returning token, (date_part('epoch', clock_timestamp()) * 1000000)::bigint
 
 -- :leave
 -- Gives back a lock that nobody waits for. That need not outlast a crash: the lock would be held until its ttl is over.

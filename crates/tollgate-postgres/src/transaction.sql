@@ -33,6 +33,8 @@ begin
             insert into tollgate.locks (name, expires) values (wanted, clock_timestamp())
                 on conflict (name) do nothing;
         end loop;
+        -- A holder whose time is over is not renewed beside the row any more from here on.
+        perform tollgate.alone_with(found_lock.owner);
         -- Another statement, so it sees what was committed before the row's lock was had.
         if not tollgate.free_for_transaction(wanted) then
             raise exception using errcode = 'TG423';
@@ -54,8 +56,8 @@ $fn$;
 create or replace function tollgate.free_for_transaction(wanted text) returns boolean
 language sql volatile as $fn$
     select not exists (
-            select from tollgate.locks
-            where name = wanted and owner is not null and expires > clock_timestamp()
+            select from tollgate.locks l left join tollgate.renewals r using (owner)
+            where name = wanted and owner is not null and greatest(l.expires, r.expires) > clock_timestamp()
         )
         and not exists (
             select from tollgate.claims where name = wanted and expires > clock_timestamp()

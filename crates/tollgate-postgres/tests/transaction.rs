@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use support::servers::{client, locks, secs, shared, until_blocked, value};
 use tokio_postgres::IsolationLevel;
-use tollgate_core::{ErrorKind, Release};
+use tollgate_core::{ErrorKind, LockRequest, Release};
 use tollgate_postgres::{TransactionLocks, lock_in_transaction, try_lock_in_transaction};
 
 #[tokio::test]
@@ -126,12 +126,8 @@ async fn nobody_loses_a_lock_to_a_transaction_that_sits_on_one() {
     let mut transaction = client.transaction().await.unwrap();
     lock_in_transaction(&mut transaction, "sat-on").await.unwrap();
     // Those who wait for it keep their connections busy, and no renewal may stand behind them.
-    let waiting: Vec<_> = (0..20)
-        .map(|_| {
-            let acquire = locks.lock("sat-on").ttl(secs(1)).acquire();
-            tokio::spawn(async move { acquire.await.unwrap().release().await.unwrap() })
-        })
-        .collect();
+    let pass = async |request: LockRequest| request.acquire().await.unwrap().release().await.unwrap();
+    let waiting: Vec<_> = (0..20).map(|_| tokio::spawn(pass(locks.lock("sat-on").ttl(secs(1))))).collect();
     // It also asks, again and again, for what others hold.
     let until = Instant::now() + secs(3);
     while Instant::now() < until {
@@ -145,6 +141,7 @@ async fn nobody_loses_a_lock_to_a_transaction_that_sits_on_one() {
     for guard in guards {
         assert_eq!(guard.release().await.unwrap(), Release::Released);
     }
+    // In any order: nobody has a place in a queue while a transaction is in.
     for waiter in waiting {
         tokio::time::timeout(secs(20), waiter).await.expect("it gets in").unwrap();
     }

@@ -15,6 +15,8 @@ fn table(subject: &str) -> Option<&'static str> {
         "redlock3" | "redlock5" => include_str!("../expected/redlock.txt"),
         "etcd" | "etcd3" => include_str!("../expected/etcd.txt"),
         "zookeeper" | "zookeeper3" => include_str!("../expected/zookeeper.txt"),
+        "mysql-session" => include_str!("../expected/mysql-session.txt"),
+        "mysql" => include_str!("../expected/mysql.txt"),
         "postgres" => include_str!("../expected/postgres.txt"),
         "postgres-advisory" => include_str!("../expected/postgres-advisory.txt"),
         "file" => include_str!("../expected/file.txt"),

@@ -22,6 +22,11 @@ use crate::url::Url;
 /// - `zookeeper://USER:PASSWORD@HOST:PORT,HOST:PORT/CHROOT`: one ZooKeeper, of which some servers are named. `?prefix=` is the
 ///   node its locks are in, `/locks` unless said; `?layout=` whose locks to exclude: `curator`, `curator-rw` or `kazoo`; `?tick=`
 ///   its `tickTime`, 2 s unless said; `?acl=` who may use what is created: `open`, `read` or `creator`. `zookeepers://` encrypts.
+/// - `mysql://USER:PASSWORD@HOST:PORT/DATABASE` or `mariadb://…`: leases in tables of that database, which are made if they
+///   are not there. `?table_prefix=` is what their names start with, `tollgate_` unless said; `?dialect=mysql` counts tokens
+///   in rows, as servers without sequences have to; `?connections=` is how many each runtime may open; `?ssl-mode=required`
+///   encrypts, with `?ca=`, `?cert=` and `?key=`. `?style=session` is the server's own `GET_LOCK`, with a connection for each
+///   lock.
 /// - `postgres://USER:PASSWORD@HOST:PORT/DATABASE`: leases in tables of that database, which are made if they are not there.
 ///   `?schema=` is where, `tollgate` unless said; `?table_prefix=` what their names start with; `?connections=` how many each
 ///   runtime may open, 6 unless said; `?listen_url=` the way past a pooler that lets no notifications through.
@@ -90,6 +95,7 @@ fn limit(url: &Url<'_>) -> Result<Option<Duration>> {
 #[cfg(any(
     feature = "etcd",
     feature = "file",
+    feature = "mysql",
     feature = "postgres",
     feature = "redis",
     feature = "zookeeper"
@@ -110,6 +116,8 @@ async fn backend(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
             url.check_params(&[])?;
             Ok(Arc::new(tollgate_embedded::MemoryBackend::named(url.rest)?))
         }
+        #[cfg(feature = "mysql")]
+        scheme if crate::mysql::SCHEMES.contains(&scheme) => mysql(url).await,
         #[cfg(feature = "postgres")]
         scheme if crate::postgres::SCHEMES.contains(&scheme) => postgres(url).await,
         #[cfg(feature = "redis")]
@@ -129,6 +137,7 @@ async fn backend(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
                 ("redlock://HOST,HOST,HOST", cfg!(feature = "redis")),
                 ("etcd://HOST,HOST", cfg!(feature = "etcd")),
                 ("zookeeper://HOST,HOST", cfg!(feature = "zookeeper")),
+                ("mysql://HOST/DATABASE", cfg!(feature = "mysql")),
                 ("postgres://HOST/DATABASE", cfg!(feature = "postgres")),
             ]
             .into_iter()
@@ -151,6 +160,16 @@ async fn zookeeper(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
     let config = crate::zookeeper::config(url)?;
     let clock = Arc::new(BootClock::new(Keeper::global()?));
     Ok(Arc::new(tollgate_zookeeper::ZooKeeperBackend::connect(config, clock).await?))
+}
+
+#[cfg(feature = "mysql")]
+async fn mysql(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
+    let config = crate::mysql::config(url)?;
+    let clock = Arc::new(BootClock::new(Keeper::global()?));
+    if crate::mysql::is_session(url)? {
+        return Ok(Arc::new(tollgate_mysql::SessionBackend::connect(config, clock).await?));
+    }
+    Ok(Arc::new(tollgate_mysql::connect(config, clock).await?))
 }
 
 #[cfg(feature = "postgres")]

@@ -6,6 +6,7 @@ use tollgate_core::{Checkup, Finding, Result};
 #[cfg(any(
     feature = "etcd",
     feature = "file",
+    feature = "mysql",
     feature = "postgres",
     feature = "redis",
     feature = "zookeeper"
@@ -68,6 +69,13 @@ async fn examine(url: &str) -> Result<Checkup> {
     {
         crate::connect::check_layers(&zookeeper)?;
         return tollgate_zookeeper::examine(crate::zookeeper::config(&zookeeper)?).await;
+    }
+    #[cfg(feature = "mysql")]
+    if let Ok(mysql) = Url::parse(url)
+        && crate::mysql::SCHEMES.contains(&mysql.scheme)
+    {
+        crate::connect::check_layers(&mysql)?;
+        return tollgate_mysql::examine(crate::mysql::config(&mysql)?).await;
     }
     #[cfg(feature = "postgres")]
     if let Ok(postgres) = Url::parse(url)

@@ -30,6 +30,7 @@
 //! | `etcd://HOST,HOST,HOST` | every host that reaches one of them that has a leader | its session's ttl |
 //! | `zookeeper://HOST,HOST,HOST` | every host that reaches one of them that has a leader | its session's ttl |
 //! | `postgres://HOST/DATABASE` | every host that reaches it | its ttl |
+//! | `mysql://HOST/DATABASE`, `mariadb://…` | every host that reaches it | its ttl |
 //! | `redlock://HOST,HOST,HOST` | every host that reaches a majority of them | its ttl |
 
 pub mod blocking;
@@ -37,12 +38,15 @@ mod connect;
 mod doctor;
 #[cfg(feature = "etcd")]
 pub mod etcd;
+#[cfg(feature = "mysql")]
+pub mod mysql;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "redis")]
 mod redlock;
+mod sql_schema;
 mod url;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
@@ -51,6 +55,7 @@ pub use connect::connect;
 pub use doctor::doctor;
 #[cfg(feature = "redis")]
 pub use redlock::redlock_init;
+pub use sql_schema::sql_schema;
 pub use tollgate_core::{
     Age, Capabilities, Checkup, DEFAULT_TTL, Deadline, Details, Error, ErrorKind, Event, Fault, Fence,
     Finding, Grant, Guarantee, Guarantees, Guard, GuardState, Guards, Happening, Holder, InvalidName,
@@ -93,6 +98,11 @@ struct EtcdPage;
 #[cfg(all(doctest, feature = "zookeeper"))]
 #[doc = include_str!("../../../docs/backends/zookeeper.md")]
 struct ZooKeeperPage;
+
+/// Compiles what docs/backends/postgres.md shows.
+#[cfg(all(doctest, feature = "postgres"))]
+#[doc = include_str!("../../../docs/backends/postgres.md")]
+struct PostgresPage;
 
 /// Compiles what docs/backends/redis.md shows.
 #[cfg(all(doctest, feature = "redis"))]

@@ -1,4 +1,4 @@
-//! PostgreSQL beyond locks: its tables, what makes data in it refuse stale tokens, and locks within transactions.
+//! PostgreSQL beyond locks: what makes data in it refuse stale tokens, and locks within transactions.
 
 use tollgate_core::{Error, Result};
 use tollgate_postgres::PostgresConfig;
@@ -11,22 +11,6 @@ pub use tollgate_postgres::{
 
 /// The schemes that name a PostgreSQL.
 pub(crate) const SCHEMES: &[&str] = &["postgres", "postgresql"];
-
-/// Everything that locks need in the database that `url` names, as SQL, for those who create it themselves. Asks nobody.
-///
-/// ```
-/// let ddl = tollgate::postgres::schema("postgres://127.0.0.1/shop?schema=locks")?;
-/// assert!(ddl.contains("create schema if not exists \"locks\""));
-/// # tollgate::Result::Ok(())
-/// ```
-pub fn schema(url: &str) -> Result<String> {
-    let url = Url::parse(url)?;
-    if !SCHEMES.contains(&url.scheme) {
-        return Err(Error::invalid("only databases have a schema; write postgres://HOST/DATABASE"));
-    }
-    crate::connect::check_layers(&url)?;
-    tollgate_postgres::ddl(&config(&url)?)
-}
 
 /// Which PostgreSQL a URL names.
 pub(crate) fn config(url: &Url<'_>) -> Result<PostgresConfig> {

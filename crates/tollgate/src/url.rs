@@ -43,13 +43,25 @@ impl<'a> Url<'a> {
     }
 
     /// The value of a parameter, without its percent-encoding.
-    #[cfg(any(feature = "etcd", feature = "postgres", feature = "redis", feature = "zookeeper"))]
+    #[cfg(any(
+        feature = "etcd",
+        feature = "mysql",
+        feature = "postgres",
+        feature = "redis",
+        feature = "zookeeper"
+    ))]
     pub(crate) fn value(&self, key: &str) -> Result<Option<String>> {
         self.param(key).map(tollgate_core::url::decoded).transpose()
     }
 
     /// The files that an encrypted connection is to be made with.
-    #[cfg(any(feature = "etcd", feature = "postgres", feature = "redis", feature = "zookeeper"))]
+    #[cfg(any(
+        feature = "etcd",
+        feature = "mysql",
+        feature = "postgres",
+        feature = "redis",
+        feature = "zookeeper"
+    ))]
     pub(crate) fn tls_files(&self) -> Result<tollgate_core::tls::TlsFiles> {
         let file = |key| Ok::<_, Error>(self.value(key)?.map(std::path::PathBuf::from));
         Ok(tollgate_core::tls::TlsFiles { ca: file("ca")?, cert: file("cert")?, key: file("key")? })
@@ -61,6 +73,7 @@ impl<'a> Url<'a> {
             feature = "etcd",
             feature = "file",
             feature = "memory",
+            feature = "mysql",
             feature = "postgres",
             feature = "redis",
             feature = "zookeeper"

@@ -98,6 +98,9 @@ pub fn named(name: &str) -> Case {
     cases().into_iter().find(|case| case.name == name).unwrap_or_else(|| panic!("no case is called {name}"))
 }
 
+/// How many cases are tried at a time, unless the command line says otherwise.
+const AT_A_TIME: usize = 4;
+
 /// Runs one case to its verdict: `Err` with what it panicked with, or that it hung.
 pub fn run(case: Case, subject: Arc<dyn Subject>, limit: Duration) -> Result<(), String> {
     let runtime =
@@ -128,7 +131,9 @@ pub fn main(subjects: Vec<Arc<dyn Subject>>) -> ! {
         std::process::exit(code);
     }
     raise_file_limit();
-    let arguments = Arguments::from_args();
+    let mut arguments = Arguments::from_args();
+    // Most cases wait for something to end, so that two cores do more than two at a time.
+    arguments.test_threads.get_or_insert(AT_A_TIME);
     let several = subjects.len() > 1;
     let mut trials = Vec::new();
     for subject in &subjects {

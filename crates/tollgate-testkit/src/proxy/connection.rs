@@ -224,7 +224,10 @@ impl<'a> Pump<'a> {
         };
         let outcome = Outcome(trap.clone());
         let fate = match deed {
-            Deed::Lose => return Ok(Some(request.length)),
+            Deed::Lose => {
+                self.connection.conversation().lost();
+                return Ok(Some(request.length));
+            }
             Deed::LoseAndCut(close) => {
                 self.outbox.push_cut(close);
                 return Ok(Some(request.length));
@@ -243,6 +246,7 @@ impl<'a> Pump<'a> {
         );
         match deed {
             Deed::Repeat => {
+                self.connection.conversation().repeated();
                 self.outbox.push(frame, waits(way));
                 if request.answered {
                     self.connection.expect(fate, None);

@@ -1,12 +1,13 @@
 //! The protocol of MySQL and MariaDB.
 
+use std::collections::VecDeque;
+
 use super::protocol::{Answer, Conversation, Garbled, Protocol, Request};
 
 /// MySQL: a request is a packet, a reply as many as the protocol says. The server speaks first, and its greeting
 /// passes whatever is done to replies.
 ///
-/// There is never more than one question open, so what the last request asked says how the next reply is to be
-/// read. Not understood: compression, `LOAD DATA LOCAL`, and packets of 16 MB and more. Once a client has asked
+/// What a request asked says how its reply is to be read. Not understood: compression, `LOAD DATA LOCAL`, and packets of 16 MB and more. Once a client has asked
 /// for TLS, whatever was read at once is a frame.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MySql;
@@ -44,10 +45,11 @@ enum Shape {
 #[derive(Default)]
 struct Talk {
     phase: Phase,
-    shape: Shape,
-    /// What each end can do.
-    server: u32,
-    client: u32,
+    /// How the replies that are to come are made up.
+    shapes: VecDeque<Shape>,
+    /// What each end can do, with what only MariaDB knows in the upper half.
+    server: u64,
+    client: u64,
 }
 
 const QUIT: u8 = 0x01;
@@ -59,9 +61,11 @@ const SEND_LONG_DATA: u8 = 0x18;
 const CLOSE_STATEMENT: u8 = 0x19;
 const FETCH: u8 = 0x1c;
 
-const CLIENT_SSL: u32 = 1 << 11;
+const CLIENT_SSL: u64 = 1 << 11;
 /// Columns end without a packet of their own, and rows with an OK.
-const DEPRECATE_EOF: u32 = 1 << 24;
+const DEPRECATE_EOF: u64 = 1 << 24;
+/// Columns of a prepared statement are told once.
+const CACHE_METADATA: u64 = 1 << 36;
 /// In a status: another result comes.
 const MORE_RESULTS: u16 = 0x0008;
 /// In a status: rows come when they are fetched.
@@ -100,8 +104,21 @@ impl Conversation for Talk {
                 Ok(Some(Answer::Confirmation(packets.read)))
             }
             Phase::Authentication => Ok(self.verdict(&mut packets)?.map(|()| Answer::Reply(packets.read))),
-            _ => Ok(self.results(&mut packets)?.map(|()| Answer::Reply(packets.read))),
+            _ => {
+                let shape = self.shapes.front().copied().unwrap_or_default();
+                let Some(()) = self.results(shape, &mut packets)? else { return Ok(None) };
+                self.shapes.pop_front();
+                Ok(Some(Answer::Reply(packets.read)))
+            }
         }
+    }
+
+    fn lost(&mut self) {
+        self.shapes.pop_back();
+    }
+
+    fn repeated(&mut self) {
+        self.shapes.extend(self.shapes.back().copied());
     }
 }
 
@@ -111,7 +128,7 @@ impl Talk {
         if self.client != 0 {
             return true;
         }
-        self.client = packet.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+        self.client = number_at(packet, 0) | number_at(packet, 28) << 32;
         // Who wants TLS says so by half an introduction.
         let encrypts = self.client & CLIENT_SSL != 0 && packet.len() == 32;
         if encrypts {
@@ -122,14 +139,17 @@ impl Talk {
 
     /// Reads a command, and says whether it is answered.
     fn command(&mut self, packet: &[u8]) -> bool {
-        match packet.first().copied() {
+        self.shapes.push_back(match packet.first().copied() {
             Some(QUIT | CLOSE_STATEMENT | SEND_LONG_DATA) => return false,
-            Some(PREPARE) => self.shape = Shape::Prepared,
-            Some(FIELD_LIST | FETCH) => self.shape = Shape::Rows,
-            Some(STATISTICS) => self.shape = Shape::Word,
-            Some(CHANGE_USER) => self.phase = Phase::Authentication,
-            _ => self.shape = Shape::Results,
-        }
+            Some(PREPARE) => Shape::Prepared,
+            Some(FIELD_LIST | FETCH) => Shape::Rows,
+            Some(STATISTICS) => Shape::Word,
+            Some(CHANGE_USER) => {
+                self.phase = Phase::Authentication;
+                return true;
+            }
+            _ => Shape::Results,
+        });
         true
     }
 
@@ -148,9 +168,9 @@ impl Talk {
     }
 
     /// Reads to the end of a reply.
-    fn results(&self, packets: &mut Packets<'_>) -> Result<Option<()>, Garbled> {
+    fn results(&self, shape: Shape, packets: &mut Packets<'_>) -> Result<Option<()>, Garbled> {
         loop {
-            let status = match self.shape {
+            let status = match shape {
                 Shape::Rows => self.rows(packets)?,
                 Shape::Word => packets.next()?.map(|_| 0),
                 Shape::Prepared => self.prepared(packets)?,
@@ -173,6 +193,9 @@ impl Talk {
             Some(ERROR | EOF | LOCAL_INFILE) => return Ok(Some(0)),
             Some(_) => integer(packet).ok_or(Garbled)?.0,
         };
+        if self.server & self.client & CACHE_METADATA != 0 && packet.last() == Some(&0) {
+            return self.rows(packets);
+        }
         match self.definitions(packets, columns)? {
             None => Ok(None),
             Some(status) if status & CURSOR_EXISTS != 0 => Ok(Some(status)),
@@ -250,13 +273,20 @@ impl<'a> Packets<'a> {
 }
 
 /// What the server of a greeting can do; nothing, if it is an error.
-fn capabilities_of_server(greeting: &[u8]) -> u32 {
+fn capabilities_of_server(greeting: &[u8]) -> u64 {
     let version = greeting.iter().skip(1).position(|byte| *byte == 0).unwrap_or(greeting.len());
     // Behind the version: a connection's number, eight bytes of salt and a zero; then, apart from each other, both
     // halves.
     let low = version + 2 + 4 + 8 + 1;
     let half = |at: usize| greeting.get(at..at + 2).map_or(0, |half| u16::from_le_bytes([half[0], half[1]]));
-    u32::from(half(low)) | u32::from(half(low + 5)) << 16
+    // MariaDB's own are behind the length of the salt and six bytes that say nothing.
+    u64::from(half(low)) | u64::from(half(low + 5)) << 16 | number_at(greeting, low + 14) << 32
+}
+
+/// Four bytes, lowest first; zero if they are not there.
+fn number_at(bytes: &[u8], at: usize) -> u64 {
+    let four = bytes.get(at..).and_then(|bytes| bytes.first_chunk());
+    four.map_or(0, |four| u32::from_le_bytes(*four).into())
 }
 
 /// A number of one to nine bytes, and how many those are.

@@ -14,6 +14,12 @@ pub trait Conversation: Send {
     /// The first frame of what the client has sent.
     fn request(&mut self, bytes: &[u8]) -> Result<Option<Request>, Garbled>;
 
+    /// The request that was shown last never gets to the engine.
+    fn lost(&mut self) {}
+
+    /// The request that was shown last gets to the engine twice.
+    fn repeated(&mut self) {}
+
     /// The first frame of what the engine has sent.
     fn answer(&mut self, bytes: &[u8]) -> Result<Option<Answer>, Garbled>;
 }

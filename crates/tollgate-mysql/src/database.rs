@@ -1,0 +1,513 @@
+//! The steps of the algorithm, as statements to MySQL or MariaDB.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use mysql_async::{Row, Value};
+use tollgate_core::queued::{Acquired, Wait};
+use tollgate_core::recent::Recent;
+use tollgate_core::{
+    Age, BoxFuture, Capabilities, Claim, Contention, Details, Error, ErrorKind, Grant, LockName, Mode,
+    Moment, OwnerId, Result, Token,
+};
+use tollgate_sql::{Ask, Database, LeftBehind, Lent, Seen, Ticket, millis, written};
+
+use crate::capabilities::capabilities;
+use crate::error::{Trouble, silent};
+use crate::link::{Answer, Link};
+use crate::links::{Links, TO_ANSWER, TRIES};
+use crate::statement::Statement;
+
+/// How often the first waiter looks whether its turn has come. Nobody tells it.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// For how long a row that was used is known to be there: it stays a minute.
+const ROW_STAYS: Duration = Duration::from_secs(45);
+/// For how long a name counts as wanted by others.
+const CONTENDED: Duration = Duration::from_secs(2);
+/// How long a withdrawal waits behind its acquire. Its connection may belong to a runtime that nobody drives any more.
+const BEHIND: Duration = Duration::from_secs(2);
+/// How long whoever finds somebody sitting on a row waits before it looks again, and how often a release does.
+const BLOCKED: Duration = Duration::from_millis(50);
+const BLOCKED_TRIES: u32 = 5;
+
+/// One client of a MySQL or MariaDB.
+pub struct MySql {
+    links: Links,
+    capabilities: Capabilities,
+    /// Names whose row is there: plain statements find it.
+    known: Recent,
+    /// Names that somebody else wanted, too: there procedures are quicker.
+    contended: Recent,
+    /// Acquires that nobody waits for any more.
+    left_behind: LeftBehind<Left>,
+}
+
+/// A statement on its way, with its connection. Nobody may drop it before it is answered and use the connection again.
+type Flight = Pin<Box<dyn Future<Output = (Lent<Link>, std::result::Result<Answer, Trouble>)> + Send>>;
+
+/// An acquire that nobody waits for any more.
+struct Left {
+    /// The number of its connection.
+    connection: u32,
+    /// If it may still be answered.
+    flight: Option<Flight>,
+}
+
+/// An ask. Whoever gives it up leaves behind what is on its way.
+struct Asking<'a> {
+    database: &'a MySql,
+    owner: OwnerId,
+    link: Option<Lent<Link>>,
+    left: Option<Left>,
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        if let Some(left) = self.left.take() {
+            self.database.left_behind.leave(self.owner, left);
+        }
+        if let Some(link) = self.link.take() {
+            link.give_back();
+        }
+    }
+}
+
+impl Asking<'_> {
+    /// Runs a statement. If it is not answered it is left behind.
+    async fn run(
+        &mut self,
+        statement: Statement,
+        values: Vec<Value>,
+    ) -> std::result::Result<Answer, Trouble> {
+        let mut tries = 1;
+        loop {
+            let answer = self.run_once(statement, values.clone()).await;
+            match answer {
+                Err(trouble) if trouble.is_passing() && tries < TRIES => tries += 1,
+                answer => return answer,
+            }
+        }
+    }
+
+    async fn run_once(
+        &mut self,
+        statement: Statement,
+        values: Vec<Value>,
+    ) -> std::result::Result<Answer, Trouble> {
+        let mut link = self.link.take().expect("what is not answered ends the ask");
+        let connection = link.id();
+        let flight: Flight = Box::pin(async move {
+            let answer = link.run(statement, values).await;
+            (link, answer)
+        });
+        let left = self.left.insert(Left { connection, flight: Some(flight) });
+        let flight = left.flight.as_mut().expect("it was put there a line ago");
+        let Ok((link, answer)) = tokio::time::timeout(TO_ANSWER, flight).await else {
+            return Err(silent(TO_ANSWER));
+        };
+        left.flight = None;
+        if answer.as_ref().err().is_none_or(Trouble::is_answer) {
+            self.left = None;
+            self.link = Some(link);
+        }
+        answer
+    }
+}
+
+impl MySql {
+    pub(crate) fn new(links: Links) -> Self {
+        Self {
+            links,
+            capabilities: capabilities(),
+            known: Recent::new(ROW_STAYS),
+            contended: Recent::new(CONTENDED),
+            left_behind: LeftBehind::default(),
+        }
+    }
+
+    /// Whether plain statements will do for this lock.
+    fn is_plain(&self, name: &LockName, mode: Mode, now: Moment) -> bool {
+        mode == Mode::Exclusive && !self.contended.has(name.as_str(), now)
+    }
+
+    /// Asks once. `None` if somebody sits on the lock's row.
+    async fn ask_once(&self, claim: &Claim, how: Ask, details: &str) -> Result<Option<Acquired<Ticket>>> {
+        loop {
+            let link = self.links.lend().await?;
+            let was_used = link.was_used();
+            let mut asking = Asking { database: self, owner: claim.owner, link: Some(link), left: None };
+            let answer = self.ask_over(&mut asking, claim, how, details).await;
+            drop(asking);
+            match answer {
+                Ok(acquired) => return acquired.map(Some),
+                Err(trouble) if trouble.is_blocked() => return Ok(None),
+                // It was closed while nobody used it, most likely. Once it is certain that nothing of this arrives any more
+                // it is asked again, by the same owner: whatever came of it is found.
+                Err(trouble) if was_used && trouble.is_of_connection() => self.catch_up(claim.owner).await?,
+                Err(trouble) => return Err(trouble.into_error(Statement::Acquire.what())),
+            }
+        }
+    }
+
+    async fn ask_over(
+        &self,
+        asking: &mut Asking<'_>,
+        claim: &Claim,
+        how: Ask,
+        details: &str,
+    ) -> std::result::Result<Result<Acquired<Ticket>>, Trouble> {
+        let (name, ttl) = (claim.name.as_str(), millis(claim.ttl));
+        let sent = self.links.clock.now();
+        let stamp = sent.as_nanos() as i64;
+        let ticket = match how {
+            Ask::Again(Ticket(ticket)) => Some(ticket),
+            _ => None,
+        };
+        if let Some(ticket) = ticket {
+            let values = vec![ticket.into(), owner(claim.owner), name.into()];
+            let answer = asking.run(Statement::Look, values).await?;
+            if let Some(wait) = answer.rows.first().and_then(nothing_to_do) {
+                return Ok(Ok(Acquired::Queued {
+                    place: Ticket(ticket),
+                    wait,
+                    age: age_of(claim).unwrap_or(Age(0)),
+                }));
+            }
+        } else if let Some(age) = age_of(claim)
+            && self.is_plain(&claim.name, claim.mode, sent)
+            && self.known.has(name, sent)
+        {
+            let take = Statement::take(self.links.dialect);
+            let values =
+                vec![owner(claim.owner), ttl.into(), ttl.into(), stamp.into(), details.into(), name.into()];
+            let answer = asking.run(take, values).await?;
+            if let Answer { changed: 1, number: Some(number), .. } = answer {
+                return Ok(Token::new(number).map_err(Error::from).map(|token| Acquired::Granted {
+                    token,
+                    sent,
+                    age,
+                }));
+            }
+        }
+        let (mode, places) = kind(claim.mode);
+        let values = vec![
+            name.into(),
+            owner(claim.owner),
+            mode.into(),
+            places.into(),
+            ttl.into(),
+            stamp.into(),
+            details.into(),
+            (how != Ask::Once).into(),
+            ticket.into(),
+        ];
+        let answer = acquired(&asking.run(Statement::Acquire, values).await?.rows);
+        self.known.note(name, sent);
+        if !matches!(answer, Ok(Acquired::Granted { .. })) || ticket.is_some() {
+            self.contended.note(name, sent);
+        }
+        Ok(answer)
+    }
+
+    /// Keeps a place in the queue while somebody sits on the lock's row.
+    async fn refresh(&self, claim: &Claim, ticket: Ticket) -> Result<Acquired<Ticket>> {
+        let stamp = self.links.clock.now().as_nanos() as i64;
+        let values = vec![
+            millis(claim.ttl).into(),
+            stamp.into(),
+            claim.name.as_str().into(),
+            ticket.0.into(),
+            owner(claim.owner),
+        ];
+        let (_, answer) = self.links.run(Statement::Refresh, values).await?;
+        // If there is no such place any more it is in, or too late: it hears of that when it asks again.
+        let free_in = (answer.changed == 0).then_some(BLOCKED);
+        let age = age_of(claim).unwrap_or(Age(0));
+        Ok(Acquired::Queued { place: ticket, wait: Wait { ahead: 0, free_in, foreign: false }, age })
+    }
+
+    /// Makes sure that the last ask of `owner` has arrived, or never will.
+    async fn catch_up(&self, owner: OwnerId) -> Result<()> {
+        let Some(left) = self.left_behind.take(owner) else { return Ok(()) };
+        if let Some(flight) = left.flight
+            && let Ok((link, answer)) = tokio::time::timeout(BEHIND, flight).await
+            && answer.as_ref().err().is_none_or(Trouble::is_answer)
+        {
+            link.give_back();
+            return Ok(());
+        }
+        let ended = self.links.end(left.connection).await;
+        if ended.is_err() {
+            self.left_behind.leave(owner, Left { connection: left.connection, flight: None });
+        }
+        ended
+    }
+
+    /// Runs a statement until nobody sits on the row, or for as long as that makes sense.
+    async fn insist(&self, statement: Statement, values: Vec<Value>) -> Result<(Moment, Answer)> {
+        let mut tries = 1;
+        loop {
+            let (sent, answer) = self.links.try_run(statement, values.clone()).await?;
+            match answer {
+                Err(trouble) if trouble.is_blocked() && tries < BLOCKED_TRIES => tries += 1,
+                answer => {
+                    return answer
+                        .map(|answer| (sent, answer))
+                        .map_err(|trouble| trouble.into_error(statement.what()));
+                }
+            }
+        }
+    }
+}
+
+impl Database for MySql {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn ask<'a>(&'a self, claim: &'a Claim, how: Ask) -> BoxFuture<'a, Result<Acquired<Ticket>>> {
+        Box::pin(async move {
+            self.catch_up(claim.owner).await?;
+            let details = written(&claim.details)?;
+            let mut pause = BLOCKED;
+            loop {
+                match (self.ask_once(claim, how, &details).await?, how) {
+                    (Some(answer), _) => return Ok(answer),
+                    (None, Ask::Once) => {
+                        let contention = Contention { ahead: None, retry_after: Some(BLOCKED) };
+                        return Ok(Acquired::Busy { contention, age: Age(0) });
+                    }
+                    (None, Ask::Again(ticket)) => return self.refresh(claim, ticket).await,
+                    // A place in the queue is not to be had before they leave.
+                    (None, Ask::ToWait) => {
+                        tokio::time::sleep(pause).await;
+                        pause = (pause * 2).min(BLOCKED * 10);
+                    }
+                }
+            }
+        })
+    }
+
+    fn withdraw<'a>(&'a self, name: &'a LockName, owner_id: OwnerId) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            self.catch_up(owner_id).await?;
+            let values = vec![name.as_str().into(), owner(owner_id), true.into()];
+            self.insist(Statement::Release, values).await.map(drop)
+        })
+    }
+
+    fn extend<'a>(
+        &'a self,
+        grant: &'a Grant,
+        ttl: Duration,
+        details: Option<&'a Details>,
+    ) -> BoxFuture<'a, Result<Option<Moment>>> {
+        Box::pin(async move {
+            let (name, ttl) = (grant.name.as_str(), millis(ttl));
+            let details = details.map(written).transpose()?;
+            if grant.mode == Mode::Exclusive {
+                let values =
+                    vec![ttl.into(), ttl.into(), details.clone().into(), name.into(), owner(grant.owner)];
+                let (sent, answer) = self.insist(Statement::Renew, values).await?;
+                if answer.changed == 1 {
+                    self.known.note(name, sent);
+                    return Ok(Some(sent));
+                }
+            }
+            // A row that is written as it was counts as not changed.
+            let values = vec![name.into(), owner(grant.owner), ttl.into(), details.into()];
+            let (sent, answer) = self.insist(Statement::Extend, values).await?;
+            Ok(answer.says_yes().then_some(sent))
+        })
+    }
+
+    fn release<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move {
+            let name = grant.name.as_str();
+            if self.is_plain(&grant.name, grant.mode, self.links.clock.now()) {
+                let values = vec![name.into(), owner(grant.owner)];
+                let (_, answer, repeated) = self.links.try_repeatedly(Statement::Leave, values).await?;
+                match answer {
+                    Ok(answer) if answer.changed == 1 => return Ok(true),
+                    // The first one may have given it back.
+                    Ok(_) if repeated => return Err(unanswered()),
+                    Ok(_) => {}
+                    Err(trouble) if trouble.is_blocked() => {}
+                    Err(trouble) => return Err(trouble.into_error(Statement::Leave.what())),
+                }
+            }
+            let values = vec![name.into(), owner(grant.owner), false.into()];
+            let mut tries = 1;
+            loop {
+                let (_, answer, repeated) =
+                    self.links.try_repeatedly(Statement::Release, values.clone()).await?;
+                match answer {
+                    Ok(answer) if answer.says_yes() || !repeated => return Ok(answer.says_yes()),
+                    Ok(_) => return Err(unanswered()),
+                    Err(trouble) if trouble.is_blocked() && tries < BLOCKED_TRIES => tries += 1,
+                    Err(trouble) => return Err(trouble.into_error(Statement::Release.what())),
+                }
+            }
+        })
+    }
+
+    fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<Vec<Seen>>> {
+        Box::pin(async move {
+            let values = vec![name.as_str().into(), name.as_str().into()];
+            let (_, answer) = self.links.run(Statement::Inspect, values).await?;
+            Ok(answer.rows.iter().filter_map(seen).collect())
+        })
+    }
+
+    fn page<'a>(&'a self, prefix: &'a str, after: &'a str) -> BoxFuture<'a, Result<Vec<Seen>>> {
+        Box::pin(async move {
+            let end = end_of(prefix);
+            let values = vec![prefix.into(), after.into(), end.clone().into(), end.into()];
+            let (_, answer) = self.links.run(Statement::Page, values).await?;
+            Ok(answer.rows.iter().filter_map(seen).collect())
+        })
+    }
+
+    fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move {
+            let values = vec![name.as_str().into(), token.get().into()];
+            self.insist(Statement::Revoke, values).await.map(|(_, answer)| answer.says_yes())
+        })
+    }
+
+    fn raise_floor<'a>(&'a self, name: &'a LockName, floor: Token) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let values = vec![name.as_str().into(), floor.get().into()];
+            self.insist(Statement::Floor, values).await.map(drop)
+        })
+    }
+
+    fn sweep(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move { self.links.run(Statement::Sweep, Vec::new()).await.map(drop) })
+    }
+
+    fn look_every(&self, _hears: bool) -> Duration {
+        LOOK_EVERY
+    }
+
+    fn close(&self) {
+        self.links.close();
+        self.left_behind.clear();
+    }
+}
+
+/// An owner id as it is stored.
+fn owner(id: OwnerId) -> Value {
+    id.to_hex().into()
+}
+
+/// What is to be said of the party's age: it has one, or there is no party. A party that has none asks for the server's time.
+fn age_of(claim: &Claim) -> Option<Age> {
+    match &claim.party {
+        None => Some(Age(0)),
+        Some(party) => party.stamp().age,
+    }
+}
+
+/// The way ahead of a waiter that need not ask.
+fn nothing_to_do(row: &Row) -> Option<Wait> {
+    let has_to_ask: Option<i64> = row.get::<Option<i64>, _>(0).flatten();
+    let (ahead, free_in) = (number(row, 1)?, number(row, 2));
+    let free_in = free_in.map(|millis| Duration::from_millis(u64::try_from(millis).unwrap_or(0)));
+    (has_to_ask == Some(0)).then(|| Wait {
+        ahead: u32::try_from(ahead).unwrap_or(0),
+        free_in,
+        foreign: false,
+    })
+}
+
+/// What `acquire` answers.
+fn acquired(rows: &[Row]) -> Result<Acquired<Ticket>> {
+    let row = rows.first().ok_or_else(|| unexpected("an acquire was answered with nothing"))?;
+    let outcome = text(row, 0);
+    let age = Age(number(row, 6).unwrap_or(0).unsigned_abs());
+    let ahead = number(row, 4);
+    let free_in = number(row, 5).map(|millis| Duration::from_millis(u64::try_from(millis).unwrap_or(0)));
+    let wanted = |at| number(row, at).ok_or_else(|| unexpected("an acquire was answered without a number"));
+    match outcome.as_str() {
+        "g" => {
+            let token = Token::new(wanted(1)?.unsigned_abs())?;
+            Ok(Acquired::Granted { token, sent: Moment::from_nanos(wanted(2)?.unsigned_abs()), age })
+        }
+        "q" => {
+            let ahead = u32::try_from(ahead.unwrap_or(0)).unwrap_or(0);
+            Ok(Acquired::Queued {
+                place: Ticket(wanted(3)?),
+                wait: Wait { ahead, free_in, foreign: false },
+                age,
+            })
+        }
+        "b" => {
+            let ahead = ahead.and_then(|ahead| usize::try_from(ahead).ok());
+            Ok(Acquired::Busy { contention: Contention { ahead, retry_after: free_in }, age })
+        }
+        other => Err(unexpected(&format!("an acquire was answered with {other:?}"))),
+    }
+}
+
+/// A row of `inspect` or `page`. Names that are no text are none of ours.
+fn seen(row: &Row) -> Option<Seen> {
+    let name: Vec<u8> = row.get::<Option<Vec<u8>>, _>(0).flatten()?;
+    Some(Seen {
+        name: String::from_utf8(name).ok()?,
+        mode: text(row, 1).chars().next()?,
+        places: number(row, 2).unwrap_or(0),
+        token: number(row, 3),
+        left_ms: number(row, 5).unwrap_or(0),
+        details: text(row, 6),
+    })
+}
+
+fn number(row: &Row, at: usize) -> Option<i64> {
+    row.get::<Option<i64>, _>(at).flatten()
+}
+
+fn text(row: &Row, at: usize) -> String {
+    let bytes = row.get::<Option<Vec<u8>>, _>(at).flatten().unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn kind(mode: Mode) -> (&'static str, i64) {
+    match mode {
+        Mode::Exclusive => ("x", 1),
+        Mode::Shared => ("s", 0),
+        Mode::Permit { limit } => ("p", i64::from(limit.get())),
+    }
+}
+
+/// A release that was sent twice, of which only the second was answered.
+fn unanswered() -> Error {
+    Error::new(ErrorKind::Indeterminate, "the first answer to the release was lost")
+}
+
+fn unexpected(what: &str) -> Error {
+    Error::new(ErrorKind::Unexpected, what)
+}
+
+/// The first bytes after all that start with `prefix`; none if there are no such.
+fn end_of(prefix: &str) -> Option<Vec<u8>> {
+    let mut bytes = prefix.as_bytes().to_vec();
+    while let Some(last) = bytes.pop() {
+        if last < u8::MAX {
+            bytes.push(last + 1);
+            return Some(bytes);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_ends_before_the_next_name() {
+        assert_eq!(end_of("a/"), Some(b"a0".to_vec()));
+        assert_eq!(end_of(""), None);
+    }
+}

@@ -1,0 +1,42 @@
+//! Looking at a database server as it really is: what is wrong with it, why that matters, and what to do. Changes nothing.
+
+mod access;
+mod clock;
+mod cluster;
+mod disk;
+mod seen;
+mod version;
+
+use tollgate_core::guarantees::Basis;
+use tollgate_core::{Checkup, Fault, Guarantees, Result};
+
+use crate::capabilities::capabilities;
+use crate::config::MySqlConfig;
+use seen::Seen;
+
+/// Examines the server that `config` names. Asks over a connection of its own and changes nothing.
+///
+/// # Errors
+/// `Unavailable` if it cannot be reached, `Denied` if it does not let us in; what is wrong with it is a finding.
+pub async fn examine(config: MySqlConfig) -> Result<Checkup> {
+    config.check()?;
+    let seen = Seen::look(&config).await?;
+    let mut findings = Vec::new();
+    version::look(&seen, &mut findings);
+    access::look(&seen, &mut findings);
+    disk::look(&seen, &mut findings);
+    cluster::look(&seen, &mut findings);
+    clock::look(&seen, &mut findings);
+    let subject = format!("{} at {}", seen.kind(), config.host);
+    Ok(Checkup { subject, findings, guarantees: guarantees(&seen) })
+}
+
+/// What is declared for every server, and less for those that answer before they write to their disks.
+fn guarantees(seen: &Seen) -> Guarantees {
+    let declared = capabilities().guarantees;
+    let durable = disk::is_durable(seen);
+    Guarantees::new(|fault| match fault {
+        Fault::EngineRestarted if !durable => (Basis::Broken, Basis::Broken),
+        _ => (declared.under(fault).exclusion, declared.under(fault).tokens),
+    })
+}

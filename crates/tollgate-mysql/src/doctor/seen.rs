@@ -1,0 +1,169 @@
+//! What one server says of itself.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Row};
+use tollgate_core::{Error, ErrorKind, Result};
+
+use crate::config::{MySqlConfig, TO_CONNECT};
+use crate::error::{Trouble, of_connect};
+use crate::schema::Tables;
+
+/// How often the clock is read: the quickest answer says most.
+const READINGS: usize = 5;
+
+/// What was seen of one server.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Seen {
+    /// What `version()` says.
+    pub(super) version: String,
+    /// Its settings.
+    pub(super) settings: HashMap<String, String>,
+    /// Its counters.
+    pub(super) status: HashMap<String, String>,
+    /// What this user may do, as `SHOW GRANTS` puts it.
+    pub(super) grants: Vec<String>,
+    /// The database that the tables are in.
+    pub(super) database: String,
+    /// Where tokens come from, if the tables are there.
+    pub(super) tables: Option<String>,
+    /// How many replicas read its log; none if this user may not ask.
+    pub(super) replicas: Option<usize>,
+    /// What its clock says.
+    pub(super) clock: Option<Reading>,
+    /// Whether the connection is encrypted.
+    pub(super) encrypted: bool,
+    /// Whether the connection leaves this machine.
+    pub(super) remote: bool,
+}
+
+/// What a clock said.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reading {
+    /// By how many microseconds it is ahead of ours.
+    pub(super) ahead: i64,
+    /// How long the answer took: it may be wrong by half of that.
+    pub(super) round_trip: Duration,
+}
+
+impl Seen {
+    /// Asks a server over a connection of its own.
+    pub(super) async fn look(config: &MySqlConfig) -> Result<Self> {
+        let asked = Self::ask(config);
+        tokio::time::timeout(2 * TO_CONNECT, asked).await.unwrap_or_else(|_| {
+            let message =
+                format!("the database at {} did not answer within {:?}", config.host, 2 * TO_CONNECT);
+            Err(Error::new(ErrorKind::Unavailable, message))
+        })
+    }
+
+    async fn ask(config: &MySqlConfig) -> Result<Self> {
+        let mut link = Conn::new(config.plain_options()?).await.map_err(|error| of_connect(error, config))?;
+        let seen = Self::of(&mut link, config).await;
+        // It is closed by the server otherwise.
+        let _ = link.disconnect().await;
+        seen.map_err(|trouble| trouble.not_done().into_error("the examination"))
+    }
+
+    async fn of(link: &mut Conn, config: &MySqlConfig) -> std::result::Result<Self, Trouble> {
+        let version: Option<String> = link.query_first("select version()").await.map_err(Trouble::of)?;
+        let settings = pairs(link, "show global variables").await?;
+        let status = pairs(link, "show global status").await?;
+        let grants: Vec<String> = link.query("show grants").await.map_err(Trouble::of)?;
+        let asked = Tables::new(&config.table_prefix).named("select dialect from tollgate_version");
+        let tables = match link.query_first(asked).await.map_err(Trouble::of) {
+            Ok(dialect) => dialect,
+            Err(trouble) if trouble.is_missing() || trouble.is_denied() => None,
+            Err(trouble) => return Err(trouble),
+        };
+        let replicas = match link.query::<Row, _>("show slave hosts").await.map_err(Trouble::of) {
+            Ok(rows) => Some(rows.len()),
+            Err(trouble) if trouble.is_answer() => None,
+            Err(trouble) => return Err(trouble),
+        };
+        Ok(Self {
+            version: version.unwrap_or_default(),
+            settings,
+            status,
+            grants,
+            database: config.database.clone(),
+            tables,
+            replicas,
+            clock: of_clock(link).await?,
+            encrypted: config.tls.is_some(),
+            remote: !matches!(config.host.name.as_str(), "127.0.0.1" | "::1" | "localhost"),
+        })
+    }
+
+    /// What it is called.
+    pub(super) fn kind(&self) -> &'static str {
+        if self.version.contains("MariaDB") { "MariaDB" } else { "MySQL" }
+    }
+
+    /// A setting.
+    pub(super) fn setting(&self, name: &str) -> Option<&str> {
+        self.settings.get(name).map(String::as_str)
+    }
+
+    /// Whether a setting is on.
+    pub(super) fn is_on(&self, name: &str) -> bool {
+        matches!(self.setting(name), Some("ON" | "1" | "YES"))
+    }
+
+    /// A number among the settings or counters.
+    pub(super) fn number(&self, name: &str) -> Option<u64> {
+        self.setting(name).or(self.status.get(name).map(String::as_str))?.parse().ok()
+    }
+}
+
+async fn pairs(link: &mut Conn, question: &str) -> std::result::Result<HashMap<String, String>, Trouble> {
+    let rows: Vec<(String, String)> = link.query(question).await.map_err(Trouble::of)?;
+    Ok(rows.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value)).collect())
+}
+
+async fn of_clock(link: &mut Conn) -> std::result::Result<Option<Reading>, Trouble> {
+    let mut best: Option<Reading> = None;
+    for _ in 0..READINGS {
+        let (asked, before) = (Instant::now(), SystemTime::now());
+        let question = "select timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))";
+        let theirs: Option<i64> = link.query_first(question).await.map_err(Trouble::of)?;
+        let round_trip = asked.elapsed();
+        let Some(theirs) = theirs else { continue };
+        let ours = before.duration_since(UNIX_EPOCH).unwrap_or_default() + round_trip / 2;
+        let ahead = theirs - i64::try_from(ours.as_micros()).unwrap_or(i64::MAX);
+        if best.is_none_or(|best| round_trip < best.round_trip) {
+            best = Some(Reading { ahead, round_trip });
+        }
+    }
+    Ok(best)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A server with which all is well, and these settings.
+    pub(in super::super) fn healthy(settings: &[(&str, &str)]) -> Seen {
+        let usual = [
+            ("innodb_flush_log_at_trx_commit", "1"),
+            ("innodb_doublewrite", "ON"),
+            ("sync_binlog", "1"),
+            ("log_bin", "ON"),
+            ("binlog_format", "MIXED"),
+            ("wsrep_on", "OFF"),
+            ("read_only", "OFF"),
+            ("max_connections", "151"),
+        ];
+        let both = usual.iter().chain(settings);
+        Seen {
+            version: "10.11.6-MariaDB".to_owned(),
+            settings: both.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+            grants: vec!["GRANT ALL PRIVILEGES ON *.* TO `root`@`localhost`".to_owned()],
+            tables: Some("mariadb".to_owned()),
+            replicas: Some(0),
+            ..Seen::default()
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! What the database says when it does not do what it was asked, and what that means for a lock.
+
+use std::time::Duration;
+
+use mysql_async::{DriverError, IoError};
+use tollgate_core::{Error, ErrorKind};
+
+use crate::config::MySqlConfig;
+
+/// A statement that failed.
+#[derive(Debug)]
+pub(crate) struct Trouble {
+    /// What the server or the driver said; nothing if nobody said anything.
+    source: Option<mysql_async::Error>,
+    message: Option<String>,
+    /// Whether it was surely not done.
+    not_done: bool,
+}
+
+/// What is said to a statement that was ended from outside: it may have committed before.
+const ENDED: [u16; 7] = [1053, 1152, 1159, 1160, 1161, 1317, 1927];
+/// Tables, procedures, columns and sequences that are not there.
+const MISSING: [u16; 4] = [1054, 1146, 1305, 4091];
+const DENIED: [u16; 7] = [1044, 1045, 1142, 1143, 1227, 1370, 1419];
+
+impl Trouble {
+    /// An answer that is an error says that nothing was done. Everything else says nothing.
+    pub(crate) fn of(error: mysql_async::Error) -> Self {
+        let code = code_of(&error);
+        let not_done = code.is_some_and(|code| !ENDED.contains(&code));
+        Self { source: Some(error), message: None, not_done }
+    }
+
+    /// The same, of something that does nothing by itself.
+    pub(crate) fn not_done(mut self) -> Self {
+        self.not_done = true;
+        self
+    }
+
+    pub(crate) fn code(&self) -> Option<u16> {
+        code_of(self.source.as_ref()?)
+    }
+
+    /// Whether the server answered, so that the connection can be used again.
+    pub(crate) fn is_answer(&self) -> bool {
+        self.code().is_some_and(|code| !ENDED.contains(&code))
+    }
+
+    /// Whether the connection broke, as one does that was closed on the other side.
+    pub(crate) fn is_of_connection(&self) -> bool {
+        match &self.source {
+            Some(mysql_async::Error::Io(_) | mysql_async::Error::Driver(DriverError::ConnectionClosed)) => {
+                true
+            }
+            Some(mysql_async::Error::Server(said)) => ENDED.contains(&said.code) || said.code == 4031,
+            _ => false,
+        }
+    }
+
+    /// Whether it was not done and may well be if it is tried again at once: a deadlock, or a statement that has to be
+    /// prepared again.
+    pub(crate) fn is_passing(&self) -> bool {
+        matches!(self.code(), Some(1213 | 1615 | 1020))
+    }
+
+    /// Whether somebody sits on the row.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.code() == Some(1205)
+    }
+
+    /// Whether there are no such tables or procedures.
+    pub(crate) fn is_missing(&self) -> bool {
+        self.code().is_some_and(|code| MISSING.contains(&code))
+    }
+
+    pub(crate) fn is_denied(&self) -> bool {
+        self.code().is_some_and(|code| DENIED.contains(&code))
+    }
+
+    /// What the caller is told of `what`, which was asked for.
+    pub(crate) fn into_error(self, what: &str) -> Error {
+        let (kind, message) = match (self.code(), self.not_done) {
+            (Some(code), true) => of_code(code, what),
+            (None, true) => (ErrorKind::Unavailable, format!("the database is away: {what} was not asked for")),
+            (_, false) => (
+                ErrorKind::Indeterminate,
+                self.message.clone().unwrap_or_else(|| {
+                    format!("the connection to the database ended before it answered; {what} may have been done or not")
+                }),
+            ),
+        };
+        let error = Error::new(kind, message);
+        match self.source {
+            Some(source) => error.caused_by(source),
+            None => error,
+        }
+    }
+}
+
+fn code_of(error: &mysql_async::Error) -> Option<u16> {
+    match error {
+        mysql_async::Error::Server(error) => Some(error.code),
+        _ => None,
+    }
+}
+
+/// No answer came in time.
+pub(crate) fn silent(limit: Duration) -> Trouble {
+    let message =
+        format!("the database did not answer within {limit:?}; what was asked for may have been done or not");
+    Trouble { source: None, message: Some(message), not_done: false }
+}
+
+fn of_code(code: u16, what: &str) -> (ErrorKind, String) {
+    match code {
+        code if MISSING.contains(&code) => (
+            ErrorKind::Config,
+            "the tables of locks are gone or others than expected; connect again to have them made, or run what \
+             `tollgate sql-schema URL` prints"
+                .to_owned(),
+        ),
+        code if DENIED.contains(&code) => (
+            ErrorKind::Denied,
+            format!(
+                "this user may not do that ({what}); grant select, insert, update, delete and execute on the database of \
+                 the locks"
+            ),
+        ),
+        1205 => (
+            ErrorKind::Unavailable,
+            format!("somebody's transaction sits on the row of this lock; {what} was not done"),
+        ),
+        1213 | 1615 | 1020 => {
+            (ErrorKind::Unavailable, format!("others were in the way again and again; {what} was not done"))
+        }
+        1290 | 1792 | 1836 => (
+            ErrorKind::Unavailable,
+            "this server takes no writes now: it is a replica, or was made read-only; name the primary".to_owned(),
+        ),
+        4084 => (
+            ErrorKind::Unexpected,
+            "no tokens are left in the sequence; use another ?table_prefix=".to_owned(),
+        ),
+        1665 => (
+            ErrorKind::Config,
+            "this server writes statements into its binary log, which READ COMMITTED cannot do; set binlog_format to \
+             MIXED or ROW"
+                .to_owned(),
+        ),
+        1047 => (
+            ErrorKind::Unavailable,
+            format!("this node has lost its cluster and takes nothing now; {what} was not done"),
+        ),
+        1040 | 1203 | 1226 => (
+            ErrorKind::Unavailable,
+            format!("the server has no connections left; raise max_connections, or use fewer; {what} was not done"),
+        ),
+        1021 | 1030 | 1037 | 1038 | 1041 | 1114 | 1026 => (
+            ErrorKind::Unavailable,
+            format!("the server has run out of something (disk, memory); {what} was not done"),
+        ),
+        _ => (ErrorKind::Unexpected, format!("the database refused {what}")),
+    }
+}
+
+/// No connection came about.
+pub(crate) fn of_connect(error: mysql_async::Error, config: &MySqlConfig) -> Error {
+    let address = &config.host;
+    let (kind, message) = match &error {
+        mysql_async::Error::Server(said) => match said.code {
+            1044 | 1045 | 1698 => (
+                ErrorKind::Denied,
+                format!("the database at {address} refused the user or the password; correct the URL"),
+            ),
+            1049 => (
+                ErrorKind::Config,
+                format!(
+                    "there is no database {:?} at {address}; create it, or correct the URL",
+                    config.database
+                ),
+            ),
+            3159 => (
+                ErrorKind::Denied,
+                format!("the database at {address} wants encrypted connections; add ?ssl-mode=required"),
+            ),
+            1129 | 1130 => {
+                (ErrorKind::Denied, format!("the database at {address} takes no connections from this host"))
+            }
+            _ => (
+                ErrorKind::Unavailable,
+                format!("the database at {address} takes no connections now: {}", said.message),
+            ),
+        },
+        mysql_async::Error::Io(IoError::Tls(_))
+        | mysql_async::Error::Driver(DriverError::NoClientSslFlagFromServer) => (
+            ErrorKind::Config,
+            format!(
+                "no encrypted connection to {address} came about: the server speaks no TLS, or its certificate is not \
+                 trusted; name who signed it with ?ca=FILE"
+            ),
+        ),
+        _ => (
+            ErrorKind::Unavailable,
+            format!("no database answers at {address}; is it running, and is the address right?"),
+        ),
+    };
+    Error::new(kind, message).caused_by(error)
+}

@@ -1,0 +1,124 @@
+//! One connection, and the statements that were prepared on it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Params, Row, Statement as Prepared, Value};
+use tollgate_core::{Clock, Error, ErrorKind, Moment, Result};
+
+use crate::config::{MySqlConfig, TO_CONNECT};
+use crate::error::{Trouble, of_connect, silent};
+use crate::statement::{COUNT, Statement, Texts};
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct Link {
+    connection: Conn,
+    texts: Arc<Texts>,
+    prepared: [Option<Prepared>; COUNT],
+    /// Whether its last request was answered.
+    settled: bool,
+    /// Whether one was: it may have been closed since, and nobody has noticed.
+    used: bool,
+}
+
+/// What a statement was answered with.
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    /// What it selected.
+    pub(crate) rows: Vec<Row>,
+    /// How many rows it changed.
+    pub(crate) changed: u64,
+    /// The number that it remembered.
+    pub(crate) number: Option<u64>,
+}
+
+impl Answer {
+    /// What procedures answer that say yes or no.
+    pub(crate) fn says_yes(&self) -> bool {
+        self.rows.first().and_then(|row| row.get::<Option<i64>, _>(0)).flatten() == Some(1)
+    }
+}
+
+impl Link {
+    /// Connects.
+    pub(crate) async fn open(config: &MySqlConfig, texts: Arc<Texts>) -> Result<Self> {
+        let opening = tokio::time::timeout(TO_CONNECT, Conn::new(config.options()?)).await;
+        let connection = match opening {
+            Ok(opened) => opened.map_err(|error| of_connect(error, config))?,
+            Err(_) => {
+                let message = format!("the database at {} did not answer within {TO_CONNECT:?}", config.host);
+                return Err(Error::new(ErrorKind::Unavailable, message));
+            }
+        };
+        Ok(Self { connection, texts, prepared: Default::default(), settled: true, used: false })
+    }
+
+    /// Its number at the server.
+    pub(crate) fn id(&self) -> u32 {
+        self.connection.id()
+    }
+
+    /// The driver's own connection.
+    pub(crate) fn connection(&mut self) -> &mut Conn {
+        &mut self.connection
+    }
+
+    /// Whether it can be used, as far as can be told without asking.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.settled
+    }
+
+    /// Whether it may have been closed while nobody used it.
+    pub(crate) fn was_used(&self) -> bool {
+        self.used
+    }
+
+    /// Runs a statement, prepared once for each connection.
+    pub(crate) async fn run(
+        &mut self,
+        statement: Statement,
+        values: Vec<Value>,
+    ) -> std::result::Result<Answer, Trouble> {
+        self.settled = false;
+        let answer = self.answer(statement, values).await;
+        self.settled = answer.as_ref().err().is_none_or(Trouble::is_answer);
+        self.used |= self.settled;
+        answer
+    }
+
+    async fn answer(
+        &mut self,
+        statement: Statement,
+        values: Vec<Value>,
+    ) -> std::result::Result<Answer, Trouble> {
+        let place = &mut self.prepared[statement as usize];
+        let prepared = match place {
+            Some(prepared) => prepared,
+            None => {
+                let made = self.connection.prep(self.texts.of(statement)).await;
+                // Nothing was done yet.
+                place.insert(made.map_err(|error| Trouble::of(error).not_done())?)
+            }
+        };
+        let params = if values.is_empty() { Params::Empty } else { Params::Positional(values) };
+        let mut result = self.connection.exec_iter(&*prepared, params).await.map_err(Trouble::of)?;
+        let (changed, number) = (result.affected_rows(), result.last_insert_id());
+        let rows =
+            if result.is_empty() { Vec::new() } else { result.collect().await.map_err(Trouble::of)? };
+        result.drop_result().await.map_err(Trouble::of)?;
+        Ok(Answer { rows, changed, number })
+    }
+}
+
+/// When a statement was sent, and what came of it within `limit`.
+pub(crate) async fn timed<T>(
+    clock: &dyn Clock,
+    limit: Duration,
+    request: impl Future<Output = std::result::Result<T, Trouble>>,
+) -> (Moment, std::result::Result<T, Trouble>) {
+    let sent = clock.now();
+    let answer = tokio::time::timeout(limit, request).await;
+    (sent, answer.unwrap_or_else(|_| Err(silent(limit))))
+}

@@ -1,0 +1,170 @@
+//! Writes down who holds and who waits, for those who look, and finds out who was forgotten by the server; in the background.
+//!
+//! A lock that is held for a moment costs no write. What is written is removed before the connection is used again, so that
+//! nobody is taken for who was there before.
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+use super::backend::Shared;
+use super::books::{Entry, WORTH_NOTING};
+use super::key::key;
+use super::view::hex;
+
+/// How often the server is asked whether it knows our locks.
+const ROUND: Duration = Duration::from_secs(1);
+/// How long it may not answer before the locks count as lost.
+const SILENCE: Duration = Duration::from_secs(5);
+/// How long the clerk waits between looks at the books: if there may be something to write, and if not.
+const BRISK: Duration = Duration::from_millis(25);
+const CALM: Duration = Duration::from_millis(50);
+/// After how many looks at nothing it rests.
+const REST_AFTER: u32 = 20;
+
+/// The clerk.
+#[derive(Default)]
+pub(super) struct Clerk {
+    awake: AtomicBool,
+    bell: Notify,
+}
+
+impl Clerk {
+    /// There is somebody new. Costs nothing while the clerk is awake.
+    pub(super) fn is_needed(&self, shared: &Arc<Shared>) {
+        if !self.awake.load(Ordering::Relaxed) && !self.awake.swap(true, Ordering::AcqRel) {
+            drop(shared.keeper.spawn(work(Arc::downgrade(shared))));
+        }
+    }
+
+    /// Somebody has left of whom something is written down.
+    pub(super) fn ring(&self, shared: &Arc<Shared>) {
+        self.is_needed(shared);
+        self.bell.notify_one();
+    }
+}
+
+async fn work(shared: Weak<Shared>) {
+    let (mut quiet, mut last_round, mut answered) = (0, Instant::now(), Instant::now());
+    loop {
+        let Some(shared) = shared.upgrade() else { return };
+        let pause = if shared.books.is_written() { CALM } else { BRISK };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = shared.clerk.bell.notified() => {}
+        }
+        shared.forget().await;
+        shared.note().await;
+        if last_round.elapsed() >= ROUND {
+            last_round = Instant::now();
+            match shared.look_after_all().await {
+                true => answered = Instant::now(),
+                false if answered.elapsed() >= SILENCE => shared.give_all_up(),
+                false => {}
+            }
+        }
+        let surplus = shared.desk.trim();
+        quiet = if shared.books.is_empty() && !surplus { quiet + 1 } else { 0 };
+        if quiet < REST_AFTER {
+            continue;
+        }
+        shared.clerk.awake.store(false, Ordering::Release);
+        // Somebody may have come in this very moment and believe that the clerk is awake.
+        if shared.books.is_empty() || shared.clerk.awake.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        quiet = 0;
+    }
+}
+
+impl Shared {
+    /// Removes what is written of those who have left, and only then has their connections used again.
+    async fn forget(&self) {
+        let leavers = self.books.take_leavers();
+        if leavers.is_empty() {
+            return;
+        }
+        let ids: Vec<String> = leavers.iter().map(|(id, _)| id.to_string()).collect();
+        let forget =
+            format!("delete from {} where connection in ({})", self.desk.texts.sessions, ids.join(", "));
+        if self.desk.ask(forget).await.is_err() {
+            // It is tried again.
+            self.books.put_back(leavers);
+        }
+        // Their connections belong to runtimes that may be gone: they are closed.
+    }
+
+    /// Writes down who has been there for a while.
+    async fn note(&self) {
+        let mut due = Vec::new();
+        let mut rows = String::new();
+        for entry in self.books.all() {
+            let mut state = entry.state();
+            if state.outdated && !state.over && entry.since.elapsed() >= WORTH_NOTING {
+                state.outdated = false;
+                state.written = true;
+                let details = serde_json::to_string(&state.details).unwrap_or_default();
+                let token = state.token.map_or("null".to_owned(), |token| token.to_string());
+                drop(state);
+                let (name, comma) = (&entry.claim.name, if rows.is_empty() { "" } else { ", " });
+                let key = hex(key(name).as_bytes());
+                let (name, details) = (hex(name.as_str().as_bytes()), hex(details.as_bytes()));
+                // A string takes whatever is written to it.
+                let _ = write!(rows, "{comma}({}, x'{key}', x'{name}', {token}, x'{details}')", entry.id);
+                due.push(entry);
+            }
+        }
+        if due.is_empty() {
+            return;
+        }
+        let note = format!("replace into {} values {rows}", self.desk.texts.sessions);
+        if self.desk.ask(note).await.is_err() {
+            due.iter().for_each(|entry| entry.state().outdated = true);
+        }
+    }
+
+    /// Asks the server whether it knows everybody's lock, or that they wait for it. Answers whether it said anything.
+    async fn look_after_all(self: &Arc<Self>) -> bool {
+        let entries: Vec<Arc<Entry>> =
+            self.books.all().into_iter().filter(|entry| entry.since.elapsed() >= WORTH_NOTING).collect();
+        if entries.is_empty() {
+            return true;
+        }
+        let known = |entry: &Arc<Entry>| {
+            let key = hex(key(&entry.claim.name).as_bytes());
+            format!(
+                "select {0}, is_used_lock(x'{key}') <=> {0}, exists (select 1 from information_schema.processlist where id = {0})",
+                entry.id
+            )
+        };
+        // What was true when it was asked: who got in meanwhile is looked at the next time.
+        let before: Vec<bool> = entries.iter().map(|entry| entry.state().token.is_some()).collect();
+        let questions: Vec<String> = entries.iter().map(known).collect();
+        let Ok(rows) = self.desk.ask(questions.join(" union all ")).await else { return false };
+        for (entry, was_in) in entries.iter().zip(before) {
+            let row = rows.iter().find(|row| row.get::<u32, _>(0) == Some(entry.id));
+            let says = |place: usize| row.and_then(|row| row.get::<i64, _>(place)) == Some(1);
+            let (holds, there) = (says(1), says(2));
+            let mut state = entry.state();
+            state.queued |= entry.waits && state.token.is_none() && there && !holds;
+            let lost = if was_in { !holds } else { entry.waits && state.queued && !there };
+            drop(state);
+            if lost {
+                self.give_up(entry);
+            }
+        }
+        true
+    }
+
+    /// The server cannot be asked: nobody knows whether it has our locks.
+    fn give_all_up(self: &Arc<Self>) {
+        self.books
+            .all()
+            .iter()
+            .filter(|entry| entry.state().token.is_some())
+            .for_each(|entry| self.give_up(entry));
+    }
+}

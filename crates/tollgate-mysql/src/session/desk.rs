@@ -1,0 +1,153 @@
+//! The connections of one client: those that wait for a lock to hang on them, and one for everything else.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use mysql_async::Row;
+use mysql_async::prelude::Queryable;
+use tokio::runtime::{Handle, Id};
+use tollgate_core::{Keeper, Result};
+
+use super::connection::{Connection, Texts};
+use crate::config::MySqlConfig;
+use crate::error::{Trouble, silent};
+use crate::schema::{self, Tables};
+
+/// How long a statement that does not wait for a lock may take.
+pub(super) const TO_ANSWER: Duration = Duration::from_secs(5);
+/// How many connections that nobody needs are kept, and how long the others are.
+const KEPT: (usize, Duration) = (2, Duration::from_secs(10));
+
+/// The connections.
+pub(super) struct Desk {
+    config: MySqlConfig,
+    pub(super) texts: Arc<Texts>,
+    /// The one that was used last comes last. Each belongs to the runtime that opened it.
+    idle: Mutex<Vec<(Connection, Id, Instant)>>,
+    /// For looking, and for ending what hangs. It belongs to the keeper.
+    looking: Arc<tokio::sync::Mutex<Option<Connection>>>,
+    keeper: Keeper,
+    closed: AtomicBool,
+}
+
+impl Desk {
+    /// Connects, and has what is missing made.
+    pub(super) async fn connect(config: MySqlConfig) -> Result<Self> {
+        config.check()?;
+        let tables = Tables::new(&config.table_prefix);
+        let wanted = config.dialect;
+        let unknown = Texts::new(&tables, wanted.unwrap_or(crate::config::Dialect::MariaDb));
+        let mut first = Connection::open(&config, &Arc::new(unknown)).await?;
+        let dialect = schema::install(first.driver(), &tables, wanted).await?;
+        schema::install_sessions(first.driver(), &tables).await?;
+        Ok(Self {
+            texts: Arc::new(Texts::new(&tables, dialect)),
+            config,
+            idle: Mutex::default(),
+            looking: Arc::default(),
+            keeper: Keeper::global()?,
+            closed: AtomicBool::new(false),
+        })
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<(Connection, Id, Instant)>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection of this runtime for one lock.
+    pub(super) async fn lend(&self) -> Result<Connection> {
+        let here = Handle::current().id();
+        let found = {
+            let mut idle = self.idle();
+            idle.iter().rposition(|(_, runtime, _)| *runtime == here).map(|at| idle.remove(at).0)
+        };
+        match found {
+            Some(connection) => Ok(connection),
+            None => Connection::open(&self.config, &self.texts).await,
+        }
+    }
+
+    /// Takes a connection back on which nothing hangs, and of which nothing is written down.
+    pub(super) fn take_back(&self, connection: Connection, runtime: Id) {
+        if !self.closed.load(Ordering::Relaxed) {
+            self.idle().push((connection, runtime, Instant::now()));
+        }
+    }
+
+    /// Closes connections that nobody has needed for a while, and tells whether there will be more of them.
+    pub(super) fn trim(&self) -> bool {
+        let (most, long) = KEPT;
+        let mut idle = self.idle();
+        let unused = idle.iter().take_while(|(.., since)| since.elapsed() > long).count();
+        let surplus = unused.min(idle.len().saturating_sub(most));
+        idle.drain(..surplus);
+        idle.len() > most
+    }
+
+    /// Runs a statement that may be repeated, and on which no lock hangs: on the keeper, which no caller can block.
+    pub(super) async fn ask(&self, sql: String) -> Result<Vec<Row>> {
+        let (place, config, texts) = (self.looking.clone(), self.config.clone(), self.texts.clone());
+        let asked = self.keeper.spawn(async move {
+            let mut place = place.lock().await;
+            loop {
+                if place.is_none() {
+                    *place = Some(Connection::open(&config, &texts).await?);
+                }
+                let Some(connection) = place.as_mut() else { continue };
+                let was_used = connection.was_used();
+                let asking = async { connection.driver().query(sql.as_str()).await.map_err(Trouble::of) };
+                let answer =
+                    tokio::time::timeout(TO_ANSWER, asking).await.unwrap_or_else(|_| Err(silent(TO_ANSWER)));
+                connection.note_use();
+                if answer.as_ref().is_err_and(|trouble| !trouble.is_answer()) {
+                    *place = None;
+                }
+                // It was closed while nobody used it.
+                if was_used && answer.as_ref().is_err_and(Trouble::is_of_connection) {
+                    continue;
+                }
+                return answer.map_err(|trouble| trouble.into_error("the request"));
+            }
+        });
+        asked.await.unwrap_or_else(|_| Err(silent(TO_ANSWER).into_error("the request")))
+    }
+
+    /// Has whatever a connection waits for fail.
+    pub(super) async fn cancel(&self, id: u32) -> Result<()> {
+        // One that is gone waits for nothing.
+        match self.is_there(id).await? {
+            true => self.ask(format!("kill query {id}")).await.map(drop).or_else(unless_gone),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes sure that a connection is no more, and no lock hangs on it.
+    pub(super) async fn end(&self, id: u32) -> Result<()> {
+        while self.is_there(id).await? {
+            self.ask(format!("kill connection {id}")).await.map(drop).or_else(unless_gone)?;
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    }
+
+    async fn is_there(&self, id: u32) -> Result<bool> {
+        let question = format!("select 1 from information_schema.processlist where id = {id}");
+        Ok(!self.ask(question).await?.is_empty())
+    }
+
+    /// Closes those on which nothing hangs.
+    pub(super) async fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+        self.idle().clear();
+        *self.looking.lock().await = None;
+    }
+}
+
+/// A connection that is gone cannot be ended: that is what was wanted.
+fn unless_gone(error: tollgate_core::Error) -> Result<()> {
+    let gone = std::error::Error::source(&error)
+        .and_then(|source| source.downcast_ref::<mysql_async::Error>())
+        .is_some_and(|source| matches!(source, mysql_async::Error::Server(said) if said.code == 1094));
+    if gone { Ok(()) } else { Err(error) }
+}

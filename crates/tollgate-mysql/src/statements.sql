@@ -1,0 +1,108 @@
+-- The statements that clients send. Each begins with its name; how they belong together is told in schema.sql.
+
+-- :take
+-- Takes a lock that is free and that nobody waits for: its row has everything that decides. The token is drawn when the row
+-- is locked, and comes back without another question.
+update tollgate_locks
+set token = last_insert_id(nextval(tollgate_tokens)), owner = ?,
+    expires = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) + ? * 1000, ttl = ?, sent = ?, details = ?
+where name = ? and owner is null and waiters = 0 and holders = 0
+
+-- :take_counted
+-- The same with a token that the row counts.
+update tollgate_locks
+set token = last_insert_id(counter + 1), counter = counter + 1, owner = ?,
+    expires = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) + ? * 1000, ttl = ?, sent = ?, details = ?
+where name = ? and owner is null and waiters = 0 and holders = 0
+
+-- :leave
+-- Gives back a lock that nobody waits for.
+update tollgate_locks
+set owner = null, expires = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+where name = ? and owner = ? and waiters = 0
+    and expires > timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+
+-- :renew
+-- Renews the grant of an exclusive holder.
+update tollgate_locks
+set expires = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) + ? * 1000, ttl = ?,
+    details = coalesce(?, details)
+where name = ? and owner = ? and expires > timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+
+-- :refresh
+-- Keeps a place in a queue. It needs nothing of the lock's row, so that nobody who sits on that is in its way.
+update tollgate_claims
+set expires = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) + ? * 1000, sent = ?
+where name = ? and ticket = ? and owner = ? and token is null
+
+-- :look
+-- Whether a waiter has something to do: it was let in, it is forgotten, nobody is in, or its place has to be kept. It
+-- changes nothing, and locks nothing.
+select c.ticket is null or c.token is not null or l.owner is null or l.holders > 0
+        or l.expires <= timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+        or c.expires < timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) + c.ttl * 700 as has_to_ask,
+    least(c.ticket - l.served - 1, l.waiters - 1) as ahead,
+    (l.expires - timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))) div 1000 as free_in,
+    timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) as age
+from tollgate_locks l left join tollgate_claims c on c.name = l.name and c.ticket = ? and c.owner = ?
+where l.name = ?
+
+-- :acquire
+call tollgate_acquire(?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- :extend
+call tollgate_extend(?, ?, ?, ?)
+
+-- :release
+call tollgate_leave(?, ?, ?)
+
+-- :revoke
+call tollgate_revoke(?, ?)
+
+-- :floor
+call tollgate_raise_floor(?, ?)
+
+-- :sweep
+call tollgate_sweep()
+
+-- :inspect
+-- Everybody who is in or waits, and lives.
+select name, 'x' as mode, 1 as places, token, 0 as ticket,
+    (expires - timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))) div 1000 as left_ms, details
+from tollgate_locks
+where name = ? and owner is not null and expires > timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+union all
+select name, mode, places, token, ticket,
+    (expires - timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))) div 1000, details
+from tollgate_claims
+where name = ? and expires > timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+order by ticket
+
+-- :page
+-- The same of the next locks after a name, of those that start with a prefix and end before another name.
+with names as (
+    select name from tollgate_locks
+    where name >= ? and name > ? and (? is null or name < ?) and (owner is not null or holders > 0 or waiters > 0)
+    order by name limit 200
+)
+select name, 'x' as mode, 1 as places, token, 0 as ticket,
+    (expires - timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))) div 1000 as left_ms, details
+from tollgate_locks join names using (name)
+where owner is not null and expires > timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+union all
+select name, mode, places, token, ticket,
+    (expires - timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))) div 1000, details
+from tollgate_claims join names using (name)
+where expires > timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+union all
+-- Where the page ends, though nobody lives there.
+select max(name), '-', 0, null, 0, 0, '' from names having count(*) > 0
+order by name, ticket
+
+-- :is_there
+-- Whether a connection is there still.
+select 1 from information_schema.processlist where id = ?
+
+-- :kill
+-- Ends one.
+kill connection ?

@@ -1,0 +1,211 @@
+//! Locks that live exactly as long as a transaction of the user's.
+//!
+//! The transaction keeps the row of the lock while it says that nobody is in. Who wants the lock otherwise finds the row
+//! taken. A transaction must not keep the row of a lock that somebody holds: its holder could not renew it. READ COMMITTED
+//! lets go of rows that do not fit, and nothing else does: so a transaction above it that meets a lock in use is rolled
+//! back, as it would be for a deadlock.
+
+use std::time::Duration;
+
+use mysql_async::Transaction;
+use mysql_async::prelude::Queryable;
+use tokio::sync::OnceCell;
+use tollgate_core::{Error, ErrorKind, LockName, Result, Token};
+use tollgate_sql::check_identifier;
+
+use crate::config::Dialect;
+use crate::error::Trouble;
+use crate::schema::Tables;
+use crate::statement::section;
+
+/// How long a transaction that waits pauses between looks: at first, and at most.
+const PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+
+/// Takes locks within transactions of the user's own connections.
+///
+/// The tables have to be there: whoever takes locks by `tollgate::connect` has them made. Such a lock excludes those, and
+/// the other way round. It ends with the transaction, however that ends, and nobody can renew, break or see it.
+///
+/// Take it **first** in the transaction, and begin that in READ COMMITTED if it is to wait.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use mysql_async::{IsolationLevel, TxOpts, prelude::Queryable};
+/// use tollgate_mysql::MySqlTransactions;
+///
+/// let locks = MySqlTransactions::new();
+/// let mut connection = mysql_async::Conn::from_url("mysql://root@127.0.0.1/shop").await?;
+/// connection.query_drop("set session transaction isolation level read committed").await?;
+/// let mut tx = connection.start_transaction(TxOpts::default()).await?;
+/// let token = locks.lock_in_transaction(&mut tx, "orders/42").await?;
+/// tx.query_drop("update orders set state = 'paid' where id = 42").await?;
+/// tx.commit().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct MySqlTransactions {
+    tables: Tables,
+    /// Where tokens come from, once that was asked.
+    dialect: OnceCell<Dialect>,
+}
+
+impl Default for MySqlTransactions {
+    fn default() -> Self {
+        Self { tables: Tables::new("tollgate_"), dialect: OnceCell::new() }
+    }
+}
+
+impl MySqlTransactions {
+    /// With the tables as they are called usually.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// With the tables that start with `prefix`, as `?table_prefix=` says it.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if it is not made of letters, digits and underscores.
+    pub fn with_table_prefix(prefix: &str) -> Result<Self> {
+        check_identifier("table_prefix", prefix)?;
+        Ok(Self { tables: Tables::new(prefix), dialect: OnceCell::new() })
+    }
+
+    /// Takes the lock `name` until `tx` ends, waiting for it as long as it takes.
+    ///
+    /// # Errors
+    /// `Deadlock` if `tx` is above READ COMMITTED and the lock was in use: `tx` was rolled back, begin again.
+    pub async fn lock_in_transaction(&self, tx: &mut Transaction<'_>, name: &str) -> Result<Token> {
+        let locked =
+            self.wait(tx, name, None).await.map_err(|error| error.during("lock in a transaction"))?;
+        locked.ok_or_else(|| Error::new(ErrorKind::Unexpected, "a wait without an end came to an end"))
+    }
+
+    /// The same, for at most `limit`; `None` if it is in use then.
+    ///
+    /// # Errors
+    /// As [`lock_in_transaction`](Self::lock_in_transaction).
+    pub async fn lock_in_transaction_within(
+        &self,
+        tx: &mut Transaction<'_>,
+        name: &str,
+        limit: Duration,
+    ) -> Result<Option<Token>> {
+        self.wait(tx, name, Some(limit)).await.map_err(|error| error.during("lock in a transaction"))
+    }
+
+    /// The same without waiting; `None` if it is in use.
+    ///
+    /// # Errors
+    /// As [`lock_in_transaction`](Self::lock_in_transaction).
+    pub async fn try_lock_in_transaction(
+        &self,
+        tx: &mut Transaction<'_>,
+        name: &str,
+    ) -> Result<Option<Token>> {
+        self.lock_in_transaction_within(tx, name, Duration::ZERO).await
+    }
+
+    async fn wait(
+        &self,
+        tx: &mut Transaction<'_>,
+        name: &str,
+        limit: Option<Duration>,
+    ) -> Result<Option<Token>> {
+        let name = LockName::new(name)?;
+        let until = limit.map(|limit| tokio::time::Instant::now() + limit);
+        let mut pause = PAUSE;
+        loop {
+            if let Some(token) = self.attempt(tx, &name).await.map_err(|error| error.on(&name))? {
+                return Ok(Some(token));
+            }
+            let left = until.map(|until| until.saturating_duration_since(tokio::time::Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(None);
+            }
+            tokio::time::sleep(left.map_or(pause, |left| left.min(pause))).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    async fn attempt(&self, tx: &mut Transaction<'_>, name: &LockName) -> Result<Option<Token>> {
+        let dialect = *self.dialect.get_or_try_init(|| self.ask_dialect(tx)).await?;
+        let take = match dialect {
+            Dialect::MariaDb => "take",
+            Dialect::MySql => "take_counted",
+        };
+        if let Some(token) = self.take(tx, name, take).await? {
+            return Ok(Some(token));
+        }
+        let made = tx.exec_drop(self.text("make"), (name.as_str(), name.as_str())).await;
+        match made.map_err(Trouble::of) {
+            Ok(()) if tx.affected_rows() == 1 => return self.take(tx, name, take).await,
+            Ok(()) if is_read_committed(tx).await? => return Ok(None),
+            // Now it has a share in the row that somebody else made.
+            Ok(()) => {}
+            Err(trouble) if trouble.code() == Some(DUPLICATE) => {}
+            Err(trouble) => return Err(trouble.into_error("the lock")),
+        }
+        roll_back(tx).await
+    }
+
+    async fn take(&self, tx: &mut Transaction<'_>, name: &LockName, take: &str) -> Result<Option<Token>> {
+        let taken = tx.exec_drop(self.text(take), (name.as_str(),)).await;
+        match taken.map_err(Trouble::of) {
+            Ok(()) if tx.affected_rows() == 1 => {
+                let number = tx.last_insert_id().unwrap_or_default();
+                Ok(Some(Token::new(number)?))
+            }
+            Ok(()) => Ok(None),
+            // Another transaction has it; waiting for its row took as long as this connection allows.
+            Err(trouble) if trouble.is_blocked() => Ok(None),
+            Err(trouble) if trouble.is_passing() => {
+                let message = "the database rolled this transaction back to end a deadlock; begin again";
+                Err(Error::new(ErrorKind::Deadlock, message).caused_by(trouble.into_error("the lock")))
+            }
+            Err(trouble) => Err(trouble.into_error("the lock")),
+        }
+    }
+
+    async fn ask_dialect(&self, tx: &mut Transaction<'_>) -> Result<Dialect> {
+        let asked: Option<String> = tx
+            .query_first(self.text("dialect"))
+            .await
+            .map_err(|error| Trouble::of(error).into_error("the lock"))?;
+        asked.as_deref().and_then(Dialect::named).ok_or_else(|| {
+            let message = "the tables of locks are not there yet; connect to this database once, or run what \
+                           `tollgate sql-schema URL` prints";
+            Error::new(ErrorKind::Config, message)
+        })
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.tables.named(section(include_str!("transaction.sql"), name))
+    }
+}
+
+/// A row that was made by somebody else meanwhile.
+const DUPLICATE: u16 = 1062;
+
+/// Whether this connection's transactions let go of rows that do not fit. One that was begun otherwise than the connection
+/// is set up cannot be told from the others.
+async fn is_read_committed(tx: &mut Transaction<'_>) -> Result<bool> {
+    // MySQL and later MariaDBs call it otherwise.
+    let shown: Option<(String, String)> = tx
+        .query_first(
+            "show session variables where variable_name in ('tx_isolation', 'transaction_isolation')",
+        )
+        .await
+        .map_err(|error| Trouble::of(error).into_error("the lock"))?;
+    Ok(shown.is_some_and(|(_, level)| matches!(level.as_str(), "READ-COMMITTED" | "READ-UNCOMMITTED")))
+}
+
+/// Gives up everything that the transaction has: its holder could not renew the lock otherwise.
+async fn roll_back(tx: &mut Transaction<'_>) -> Result<Option<Token>> {
+    tx.query_drop("rollback").await.map_err(|error| Trouble::of(error).into_error("the lock"))?;
+    let message = "the lock is in use, and above READ COMMITTED a transaction that waits would keep its holder from renewing \
+                   it: this one was rolled back; begin again, or say `set session transaction isolation level read committed` \
+                   on this connection before";
+    Err(Error::new(ErrorKind::Deadlock, message))
+}

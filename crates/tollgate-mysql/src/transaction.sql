@@ -1,0 +1,25 @@
+-- Locks that live as long as a user's transaction, in that transaction. Each statement begins with its name.
+
+-- :take
+-- Keeps the row of a lock that nobody has or wants. In READ COMMITTED a row that is another's is let go of at once.
+update tollgate_locks
+set token = last_insert_id(nextval(tollgate_tokens)), owner = null,
+    expires = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+where name = ? and waiters = 0 and holders = 0
+    and (owner is null or expires <= timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)))
+
+-- :take_counted
+-- The same with a token that the row counts.
+update tollgate_locks
+set token = last_insert_id(counter + 1), counter = counter + 1, owner = null,
+    expires = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+where name = ? and waiters = 0 and holders = 0
+    and (owner is null or expires <= timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)))
+
+-- :make
+-- The row, if it is not there. Where it is, nothing is locked.
+insert into tollgate_locks (name) select ? from (select 1) as one
+where not exists (select 1 from tollgate_locks where name = ?)
+
+-- :dialect
+select dialect from tollgate_version

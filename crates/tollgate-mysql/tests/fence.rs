@@ -1,0 +1,174 @@
+//! Tables that refuse stale tokens: the rule, in transactions of users' own, and the guard for those who forget.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, TxOpts};
+use support::{config, connection, locks};
+use tollgate_core::{ErrorKind, Fence, Locks, OwnerId};
+use tollgate_mysql::MySqlFence;
+use tollgate_testkit::engines::{self, Config};
+
+/// A connection to the shared MariaDB with a table of its own, and locks there.
+async fn ground() -> (Conn, Locks, String) {
+    let address = engines::shared(&Config::mariadb()).address();
+    let (mut connection, locks) = (connection(address).await, locks(config(address)).await);
+    let table = format!("total_{}", &OwnerId::random().to_hex()[..12]);
+    connection.query_drop(format!("create table {table} (n int) engine=innodb")).await.unwrap();
+    connection.query_drop(format!("insert into {table} values (0)")).await.unwrap();
+    (connection, locks, table)
+}
+
+async fn writer(locks: &Locks, name: &str) -> Fence {
+    let guard = locks.lock(name).acquire().await.unwrap();
+    let fence = guard.fence().unwrap();
+    guard.release().await.unwrap();
+    fence
+}
+
+async fn reader(locks: &Locks, name: &str) -> Fence {
+    let guard = locks.lock(name).shared().acquire().await.unwrap();
+    let fence = guard.fence().unwrap();
+    guard.release().await.unwrap();
+    fence
+}
+
+/// Admits, writes and commits, or says why not.
+async fn write(
+    connection: &mut Conn,
+    fence: &MySqlFence,
+    by: Fence,
+    table: &str,
+) -> tollgate_core::Result<()> {
+    let mut tx = connection.start_transaction(TxOpts::default()).await.unwrap();
+    match fence.admit(&mut tx, by).await {
+        Ok(()) => {
+            tx.query_drop(format!("update {table} set n = n + 1")).await.unwrap();
+            tx.commit().await.unwrap();
+            Ok(())
+        }
+        Err(error) => {
+            tx.rollback().await.unwrap();
+            Err(error)
+        }
+    }
+}
+
+async fn total(connection: &mut Conn, table: &str) -> i64 {
+    connection.query_first(format!("select n from {table}")).await.unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn a_stale_token_is_refused_and_an_equal_one_is_not() {
+    let (mut connection, locks, table) = ground().await;
+    let (old, new) = (writer(&locks, &table).await, writer(&locks, &table).await);
+    let fence = MySqlFence::around(&table).unwrap();
+    write(&mut connection, &fence, old, &table).await.unwrap();
+    write(&mut connection, &fence, new, &table).await.unwrap();
+    write(&mut connection, &fence, new, &table).await.unwrap();
+    let error = write(&mut connection, &fence, old, &table).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+    let words = error.to_string();
+    assert!(words.contains(&old.to_string()) && words.contains(&new.to_string()), "{words}");
+    assert_eq!(total(&mut connection, &table).await, 3);
+}
+
+#[tokio::test]
+async fn an_admission_that_was_rolled_back_never_was() {
+    let (mut connection, locks, table) = ground().await;
+    let (old, new) = (writer(&locks, &table).await, writer(&locks, &table).await);
+    let fence = MySqlFence::around(&table).unwrap();
+    let mut tx = connection.start_transaction(TxOpts::default()).await.unwrap();
+    fence.admit(&mut tx, new).await.unwrap();
+    tx.rollback().await.unwrap();
+    write(&mut connection, &fence, old, &table).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_reader_raises_nothing() {
+    let (mut connection, locks, table) = ground().await;
+    let first = writer(&locks, &table).await;
+    let early = reader(&locks, &table).await;
+    let second = writer(&locks, &table).await;
+    let late = reader(&locks, &table).await;
+    let fence = MySqlFence::around(&table).unwrap();
+    write(&mut connection, &fence, late, &table).await.unwrap();
+    write(&mut connection, &fence, first, &table).await.unwrap();
+    write(&mut connection, &fence, early, &table).await.unwrap();
+    write(&mut connection, &fence, second, &table).await.unwrap();
+    assert_eq!(write(&mut connection, &fence, early, &table).await.unwrap_err().kind(), ErrorKind::Lost);
+    write(&mut connection, &fence, late, &table).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_older_snapshot_does_not_let_a_stale_token_in() {
+    let (mut connection, locks, table) = ground().await;
+    let (old, new) = (writer(&locks, &table).await, writer(&locks, &table).await);
+    let fence = MySqlFence::around(&table).unwrap();
+    write(&mut connection, &fence, old, &table).await.unwrap();
+    let address = engines::shared(&Config::mariadb()).address();
+    let mut late = support::connection(address).await;
+    let mut tx = late.start_transaction(TxOpts::default()).await.unwrap();
+    let seen: Option<i64> = tx.query_first(format!("select n from {table}")).await.unwrap();
+    assert_eq!(seen, Some(1));
+    write(&mut connection, &fence, new, &table).await.unwrap();
+    let error = fence.admit(&mut tx, old).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost, "its snapshot is from before: {error}");
+    tx.rollback().await.unwrap();
+}
+
+#[tokio::test]
+async fn who_forgets_to_admit_cannot_write_to_a_guarded_table() {
+    let (mut connection, locks, table) = ground().await;
+    let fence = MySqlFence::around(&table).unwrap();
+    fence.guard(&mut connection, &table).await.unwrap();
+    fence.guard(&mut connection, &table).await.expect("it can be said again");
+    let token = writer(&locks, &table).await;
+    write(&mut connection, &fence, token, &table).await.unwrap();
+    for statement in ["update TABLE set n = 7", "insert into TABLE values (7)", "delete from TABLE"] {
+        let statement = statement.replace("TABLE", &table);
+        let plain = connection.query_drop(&statement).await.unwrap_err().to_string();
+        assert!(plain.contains("TG428"), "{plain}");
+        // On the connection that has admitted before.
+        let mut tx = connection.start_transaction(TxOpts::default()).await.unwrap();
+        let forgot = tx.query_drop(&statement).await.unwrap_err().to_string();
+        assert!(forgot.contains("TG428"), "{forgot}");
+        tx.rollback().await.unwrap();
+    }
+    let other = MySqlFence::around("another resource").unwrap();
+    let mut tx = connection.start_transaction(TxOpts::default()).await.unwrap();
+    other.admit(&mut tx, token).await.unwrap();
+    let elsewhere = tx.query_drop(format!("update {table} set n = 7")).await.unwrap_err().to_string();
+    assert!(elsewhere.contains("TG428"), "{elsewhere}");
+    fence.admit(&mut tx, token).await.unwrap();
+    tx.query_drop(format!("update {table} set n = n + 1")).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(total(&mut connection, &table).await, 2);
+}
+
+#[tokio::test]
+async fn ten_who_install_the_fence_at_once_find_it() {
+    let engine = engines::private(&Config::mariadb()).unwrap();
+    let address = engine.address();
+    let all = (0..10).map(|_| async move {
+        let mut connection = connection(address).await;
+        MySqlFence::around("r").unwrap().install(&mut connection).await
+    });
+    for installed in futures_util::future::join_all(all).await {
+        installed.unwrap();
+    }
+    let mut root = connection(address).await;
+    root.query_drop("create user ann@localhost identified by 'secret'").await.unwrap();
+    root.query_drop("grant select, insert, update, delete, execute on test.* to ann@localhost")
+        .await
+        .unwrap();
+    let options =
+        mysql_async::OptsBuilder::from_opts(root.opts().clone()).user(Some("ann")).pass(Some("secret"));
+    let mut ann = Conn::new(options).await.unwrap();
+    let fence = MySqlFence::around("r").unwrap().with_table_prefix("other_").unwrap();
+    let error = fence.install(&mut ann).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert!(error.to_string().contains("sql-schema"), "{error}");
+    MySqlFence::around("r").unwrap().install(&mut ann).await.expect("it is there");
+}

@@ -1,0 +1,157 @@
+//! Locks that live as long as a transaction: they and leases exclude each other, and nobody's renewal is held up.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::time::Duration;
+
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, TxOpts};
+use support::{config, connection, locks};
+use tollgate_core::{ErrorKind, Locks, OwnerId, Release};
+use tollgate_mysql::{Dialect, MySqlTransactions};
+use tollgate_testkit::engines::{self, Config};
+
+/// Locks, and a connection whose transactions can wait.
+async fn ground() -> (Locks, Conn, MySqlTransactions, String) {
+    let address = engines::shared(&Config::mariadb()).address();
+    let locks = locks(config(address)).await;
+    let name = format!("orders/{}", OwnerId::random().to_hex());
+    (locks, patient(address).await, MySqlTransactions::new(), name)
+}
+
+async fn patient(address: std::net::SocketAddr) -> Conn {
+    let mut connection = connection(address).await;
+    connection.query_drop("set session transaction isolation level read committed").await.unwrap();
+    connection
+}
+
+#[tokio::test]
+async fn a_transaction_and_a_lease_exclude_each_other() {
+    let (locks, mut connection, within, name) = ground().await;
+    let guard = locks.lock(&name).acquire().await.unwrap();
+    let mut tx = connection.start_transaction(TxOpts::default()).await.unwrap();
+    assert_eq!(within.try_lock_in_transaction(&mut tx, &name).await.unwrap(), None);
+    let before = guard.token();
+    assert_eq!(guard.release().await.unwrap(), Release::Released, "its row is not kept");
+    let token = within.lock_in_transaction(&mut tx, &name).await.unwrap();
+    assert!(token > before);
+    assert!(locks.lock(&name).try_acquire().await.unwrap().is_none(), "a transaction has it");
+    tx.commit().await.unwrap();
+    let next = locks.lock(&name).acquire().await.unwrap();
+    assert!(next.token() > token);
+    next.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_waiter_gets_in_when_the_transaction_ends_however_it_does() {
+    for ends in ["commit", "rollback", "connection"] {
+        let (locks, mut connection, within, name) = ground().await;
+        let mut tx = connection.start_transaction(TxOpts::default()).await.unwrap();
+        within.lock_in_transaction(&mut tx, &name).await.unwrap();
+        let waiting = tokio::spawn(locks.lock(&name).acquire());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert!(!waiting.is_finished(), "it is in beside a transaction");
+        match ends {
+            "commit" => tx.commit().await.unwrap(),
+            "rollback" => tx.rollback().await.unwrap(),
+            _ => {
+                let address = engines::shared(&Config::mariadb()).address();
+                let id = tx.id();
+                let mut other = support::connection(address).await;
+                other.query_drop(format!("kill connection {id}")).await.unwrap();
+            }
+        }
+        let guard = tokio::time::timeout(Duration::from_secs(20), waiting).await.unwrap().unwrap().unwrap();
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_transaction_that_waits_keeps_no_holder_from_renewing() {
+    let (locks, mut connection, within, name) = ground().await;
+    let ttl = Duration::from_secs(2);
+    let guard = locks.lock(&name).ttl(ttl).acquire().await.unwrap();
+    let mut tx = connection.start_transaction(TxOpts::default()).await.unwrap();
+    let waited = within.lock_in_transaction_within(&mut tx, &name, ttl * 2).await.unwrap();
+    assert_eq!(waited, None);
+    guard.check().expect("it was renewed all the while");
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+    assert!(within.lock_in_transaction(&mut tx, &name).await.is_ok());
+    tx.rollback().await.unwrap();
+}
+
+#[tokio::test]
+async fn above_read_committed_a_lock_in_use_rolls_the_transaction_back() {
+    let (locks, _, within, name) = ground().await;
+    let address = engines::shared(&Config::mariadb()).address();
+    let ttl = Duration::from_secs(2);
+    let guard = locks.lock(&name).ttl(ttl).acquire().await.unwrap();
+    let mut connection = connection(address).await;
+    let mut tx = connection.start_transaction(TxOpts::default()).await.unwrap();
+    let error = within.lock_in_transaction(&mut tx, &name).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Deadlock, "{error}");
+    assert!(error.to_string().contains("read committed"), "{error}");
+    // The transaction is still in the user's hands, and has nothing.
+    tokio::time::sleep(ttl * 2).await;
+    guard.check().expect("it was renewed all the while");
+    guard.release().await.unwrap();
+    tx.rollback().await.unwrap();
+    let mut tx = connection.start_transaction(TxOpts::default()).await.unwrap();
+    within.lock_in_transaction(&mut tx, &name).await.expect("a free lock can be had at any level");
+    assert!(locks.lock(&name).try_acquire().await.unwrap().is_none());
+    tx.commit().await.unwrap();
+}
+
+#[tokio::test]
+async fn who_sits_on_a_row_for_ten_seconds_makes_nobody_lose_a_lock() {
+    let (locks, mut connection, _, name) = ground().await;
+    let ttl = Duration::from_secs(4);
+    let others: Vec<_> = (0..4).map(|number| format!("{name}/{number}")).collect();
+    let mut guards = Vec::new();
+    for other in &others {
+        guards.push(locks.lock(other).ttl(ttl).acquire().await.unwrap());
+    }
+    let mut tx = connection.start_transaction(TxOpts::default()).await.unwrap();
+    MySqlTransactions::new().lock_in_transaction(&mut tx, &name).await.unwrap();
+    let waiting = tokio::spawn(locks.lock(&name).ttl(ttl).acquire());
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    guards.iter().for_each(|guard| guard.check().unwrap());
+    tx.commit().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn two_transactions_exclude_each_other_and_tokens_rise_with_rows_that_count() {
+    let address = engines::shared(&Config::mariadb()).address();
+    let mut config = config(address);
+    config.table_prefix = "counting_".to_owned();
+    config.dialect = Some(Dialect::MySql);
+    let locks = locks(config).await;
+    let within = MySqlTransactions::with_table_prefix("counting_").unwrap();
+    let first = locks.lock("a").acquire().await.unwrap();
+    let token = first.token();
+    first.release().await.unwrap();
+    let (mut one, mut other) = (patient(address).await, patient(address).await);
+    other.query_drop("set session innodb_lock_wait_timeout = 1").await.unwrap();
+    let mut tx = one.start_transaction(TxOpts::default()).await.unwrap();
+    let second = within.lock_in_transaction(&mut tx, "a").await.unwrap();
+    let mut late = other.start_transaction(TxOpts::default()).await.unwrap();
+    assert_eq!(within.try_lock_in_transaction(&mut late, "a").await.unwrap(), None);
+    tx.commit().await.unwrap();
+    let third = within.lock_in_transaction(&mut late, "a").await.unwrap();
+    assert!(token < second && second < third);
+    late.rollback().await.unwrap();
+}
+
+#[tokio::test]
+async fn without_tables_it_says_how_to_get_them() {
+    let address = engines::shared(&Config::mariadb()).address();
+    let mut connection = patient(address).await;
+    let within = MySqlTransactions::with_table_prefix("nobody_").unwrap();
+    let mut tx = connection.start_transaction(TxOpts::default()).await.unwrap();
+    let error = within.lock_in_transaction(&mut tx, "a").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+    assert!(error.to_string().contains("sql-schema"), "{error}");
+    tx.rollback().await.unwrap();
+}

@@ -1,0 +1,36 @@
+//! From a URL to the SQL that makes what locks need in a database.
+
+use tollgate_core::{Error, Result};
+
+use crate::url::Url;
+
+/// Everything that locks need in the database that `url` names, as SQL, for those who create it themselves. Asks nobody.
+///
+/// ```
+/// # #[cfg(feature = "postgres")] {
+/// let sql = tollgate::sql_schema("postgres://127.0.0.1/shop?schema=locks")?;
+/// assert!(sql.contains("create schema if not exists \"locks\""));
+/// # }
+/// # tollgate::Result::Ok(())
+/// ```
+pub fn sql_schema(url: &str) -> Result<String> {
+    printed(url).map_err(|error| error.during("print the schema"))
+}
+
+fn printed(url: &str) -> Result<String> {
+    let url = Url::parse(url)?;
+    #[cfg(feature = "mysql")]
+    if crate::mysql::SCHEMES.contains(&url.scheme) {
+        crate::connect::check_layers(&url)?;
+        return tollgate_mysql::ddl(&crate::mysql::config(&url)?);
+    }
+    #[cfg(feature = "postgres")]
+    if crate::postgres::SCHEMES.contains(&url.scheme) {
+        crate::connect::check_layers(&url)?;
+        return tollgate_postgres::ddl(&crate::postgres::config(&url)?);
+    }
+    Err(Error::invalid(format!(
+        "{}: is no database with tables; write postgres://HOST/DATABASE or mysql://HOST/DATABASE",
+        url.scheme
+    )))
+}
