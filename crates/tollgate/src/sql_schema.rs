@@ -11,7 +11,7 @@ use crate::url::Url;
 /// let sql = tollgate::sql_schema("postgres://127.0.0.1/shop?schema=locks")?;
 /// assert!(sql.contains("create schema if not exists \"locks\""));
 /// # }
-/// # tollgate::Result::Ok(())
+/// # Ok::<(), tollgate::Error>(())
 /// ```
 pub fn sql_schema(url: &str) -> Result<String> {
     printed(url).map_err(|error| error.during("print the schema"))
