@@ -6,7 +6,8 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use tokio_postgres::types::ToSql;
@@ -141,19 +142,37 @@ pub(crate) fn turn(driver: &mut Option<Driver>, context: &mut Context<'_>) {
     }
 }
 
+/// Whether something has come for a request.
+struct News(AtomicBool);
+
+impl Wake for News {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 /// Waits for `request` and does what it takes meanwhile.
 pub(crate) async fn driven<T>(
     driver: &mut Option<Driver>,
     request: impl Future<Output = std::result::Result<T, tokio_postgres::Error>>,
 ) -> std::result::Result<T, Trouble> {
+    // Neither of the two wakes the task that polls them both: that would have it polled once more for nothing, by another
+    // thread if it can.
+    turn(driver, &mut Context::from_waker(Waker::noop()));
+    let news = Arc::new(News(AtomicBool::new(false)));
+    let told = Waker::from(news.clone());
     let mut request = pin!(request);
     let answer = poll_fn(|context| {
         // Makes the request, then writes it and reads what came, then takes the answer.
-        if let Poll::Ready(answer) = request.as_mut().poll(context) {
-            return Poll::Ready(answer);
+        loop {
+            if let Poll::Ready(answer) = request.as_mut().poll(&mut Context::from_waker(&told)) {
+                return Poll::Ready(answer);
+            }
+            turn(driver, context);
+            if !news.0.swap(false, Ordering::AcqRel) {
+                return Poll::Pending;
+            }
         }
-        turn(driver, context);
-        request.as_mut().poll(context)
     });
     answer.await.map_err(Trouble::of)
 }
