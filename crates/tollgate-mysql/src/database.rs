@@ -16,6 +16,7 @@ use crate::capabilities::capabilities;
 use crate::error::{Trouble, silent};
 use crate::link::{Answer, Link};
 use crate::links::{Links, TO_ANSWER, TRIES};
+use crate::place::Place;
 use crate::statement::Statement;
 
 /// How often the first waiter looks whether its turn has come. Nobody tells it.
@@ -47,8 +48,8 @@ type Flight = Pin<Box<dyn Future<Output = (Lent<Link>, std::result::Result<Answe
 
 /// An acquire that nobody waits for any more.
 struct Left {
-    /// The number of its connection.
-    connection: u32,
+    /// Where its connection ends.
+    place: Place,
     /// If it may still be answered.
     flight: Option<Flight>,
 }
@@ -95,12 +96,12 @@ impl Asking<'_> {
         values: Vec<Value>,
     ) -> std::result::Result<Answer, Trouble> {
         let mut link = self.link.take().expect("what is not answered ends the ask");
-        let connection = link.id();
+        let place = link.place().clone();
         let flight: Flight = Box::pin(async move {
             let answer = link.run(statement, values).await;
             (link, answer)
         });
-        let left = self.left.insert(Left { connection, flight: Some(flight) });
+        let left = self.left.insert(Left { place, flight: Some(flight) });
         let flight = left.flight.as_mut().expect("it was put there a line ago");
         let Ok((link, answer)) = tokio::time::timeout(TO_ANSWER, flight).await else {
             return Err(silent(TO_ANSWER));
@@ -236,9 +237,9 @@ impl MySql {
             link.give_back();
             return Ok(());
         }
-        let ended = self.links.end(left.connection).await;
+        let ended = self.links.end(&left.place).await;
         if ended.is_err() {
-            self.left_behind.leave(owner, Left { connection: left.connection, flight: None });
+            self.left_behind.leave(owner, Left { place: left.place, flight: None });
         }
         ended
     }
@@ -303,20 +304,28 @@ impl Database for MySql {
         details: Option<&'a Details>,
     ) -> BoxFuture<'a, Result<Option<Moment>>> {
         Box::pin(async move {
-            let (name, ttl) = (grant.name.as_str(), millis(ttl));
+            let (name, patience, ttl) = (grant.name.as_str(), patience(ttl), millis(ttl));
             let details = details.map(written).transpose()?;
-            if grant.mode == Mode::Exclusive {
-                let values =
-                    vec![ttl.into(), ttl.into(), details.clone().into(), name.into(), owner(grant.owner)];
-                let (sent, answer) = self.insist(Statement::Renew, values).await?;
-                if answer.changed == 1 {
-                    self.known.note(name, sent);
-                    return Ok(Some(sent));
-                }
+            let is_exclusive = grant.mode == Mode::Exclusive;
+            let plain = if is_exclusive { Statement::Renew } else { Statement::RenewClaim };
+            let values =
+                vec![ttl.into(), ttl.into(), details.clone().into(), name.into(), owner(grant.owner)];
+            let mut answer = self.links.run_within(patience, plain, values).await?;
+            if let Some((sent, Answer { changed: 1, .. })) = answer {
+                self.known.note(name, sent);
+                return Ok(Some(sent));
             }
-            // A row that is written as it was counts as not changed.
             let values = vec![name.into(), owner(grant.owner), ttl.into(), details.into()];
-            let (sent, answer) = self.insist(Statement::Extend, values).await?;
+            if answer.is_some() {
+                // It has expired in its row, or was written as it was, which counts as not changed.
+                answer = self.links.run_within(patience, Statement::Extend, values.clone()).await?;
+            }
+            let (sent, answer) = match answer {
+                Some(answer) => answer,
+                // Somebody sits on the lock's row. That must cost nobody a lock.
+                None if is_exclusive => self.links.run(Statement::ExtendBeside, values[..3].to_vec()).await?,
+                None => self.links.run(Statement::Extend, values).await?,
+            };
             Ok(answer.says_yes().then_some(sent))
         })
     }
@@ -399,6 +408,11 @@ impl Database for MySql {
 /// An owner id as it is stored.
 fn owner(id: OwnerId) -> Value {
     id.to_hex().into()
+}
+
+/// How long a renewal waits for the row of its lock: it has to be answered long before the ttl is over.
+fn patience(ttl: Duration) -> Duration {
+    (ttl / 12).clamp(Duration::from_millis(30), Duration::from_millis(500))
 }
 
 /// What is to be said of the party's age: it has one, or there is no party. A party that has none asks for the server's time.

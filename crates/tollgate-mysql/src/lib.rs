@@ -17,6 +17,7 @@ mod error;
 mod fence;
 mod link;
 mod links;
+mod place;
 mod schema;
 mod session;
 mod statement;

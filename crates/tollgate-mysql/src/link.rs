@@ -9,12 +9,14 @@ use tollgate_core::{Clock, Error, ErrorKind, Moment, Result};
 
 use crate::config::{MySqlConfig, TO_CONNECT};
 use crate::error::{Trouble, of_connect, silent};
+use crate::place::Place;
 use crate::statement::{COUNT, Statement, Texts};
 
 /// A connection.
 #[derive(Debug)]
 pub(crate) struct Link {
     connection: Conn,
+    place: Place,
     texts: Arc<Texts>,
     prepared: [Option<Prepared>; COUNT],
     /// Whether its last request was answered.
@@ -44,20 +46,26 @@ impl Answer {
 impl Link {
     /// Connects.
     pub(crate) async fn open(config: &MySqlConfig, texts: Arc<Texts>) -> Result<Self> {
-        let opening = tokio::time::timeout(TO_CONNECT, Conn::new(config.options()?)).await;
-        let connection = match opening {
-            Ok(opened) => opened.map_err(|error| of_connect(error, config))?,
+        let opening = async {
+            let opened = Conn::new(config.options()?).await;
+            let mut connection = opened.map_err(|error| of_connect(error, config))?;
+            let place = Place::of(&mut connection).await;
+            let place = place.map_err(|trouble| trouble.not_done().into_error("a connection"))?;
+            Ok::<_, Error>((connection, place))
+        };
+        let (connection, place) = match tokio::time::timeout(TO_CONNECT, opening).await {
+            Ok(opened) => opened?,
             Err(_) => {
                 let message = format!("the database at {} did not answer within {TO_CONNECT:?}", config.host);
                 return Err(Error::new(ErrorKind::Unavailable, message));
             }
         };
-        Ok(Self { connection, texts, prepared: Default::default(), settled: true, used: false })
+        Ok(Self { connection, place, texts, prepared: Default::default(), settled: true, used: false })
     }
 
-    /// Its number at the server.
-    pub(crate) fn id(&self) -> u32 {
-        self.connection.id()
+    /// Where it ends at the server.
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
     }
 
     /// The driver's own connection.

@@ -10,6 +10,7 @@ use tollgate_sql::{Lent, Pool};
 use crate::config::{Dialect, MySqlConfig};
 use crate::error::Trouble;
 use crate::link::{Answer, Link, timed};
+use crate::place::Place;
 use crate::schema::{self, Tables};
 use crate::statement::{Statement, Texts};
 
@@ -66,6 +67,24 @@ impl Links {
         Ok((sent, answer))
     }
 
+    /// The same, for a statement that may be done later all the same: nothing if somebody sits on the row and it takes longer
+    /// than `limit`.
+    pub(crate) async fn run_within(
+        &self,
+        limit: Duration,
+        statement: Statement,
+        values: Vec<Value>,
+    ) -> Result<Option<(Moment, Answer)>> {
+        let Ok(answer) = tokio::time::timeout(limit, self.try_run(statement, values)).await else {
+            return Ok(None);
+        };
+        match answer? {
+            (sent, Ok(answer)) => Ok(Some((sent, answer))),
+            (_, Err(trouble)) if trouble.is_blocked() => Ok(None),
+            (_, Err(trouble)) => Err(trouble.into_error(statement.what())),
+        }
+    }
+
     /// The same, and whether it was sent more than once.
     pub(crate) async fn try_repeatedly(
         &self,
@@ -119,13 +138,14 @@ impl Links {
     }
 
     /// Makes sure that the server executes nothing more of what was sent over a connection.
-    pub(crate) async fn end(&self, connection: u32) -> Result<()> {
+    pub(crate) async fn end(&self, place: &Place) -> Result<()> {
         loop {
-            let (_, answer) = self.run(Statement::IsThere, vec![connection.into()]).await?;
+            let (_, answer) =
+                self.run(Statement::IsThere, vec![place.id.into(), place.host.as_str().into()]).await?;
             if answer.rows.is_empty() {
                 return Ok(());
             }
-            let (_, killed) = self.try_run(Statement::Kill, vec![connection.into()]).await?;
+            let (_, killed) = self.try_run(Statement::Kill, vec![place.id.into()]).await?;
             match killed {
                 // It is gone already.
                 Err(trouble) if trouble.code() == Some(1094) => {}

@@ -50,16 +50,22 @@ fn script(tables: &Tables, dialect: Dialect) -> String {
          where not exists (select 1 from tollgate_version);\n",
         dialect.name()
     );
-    tables.named(
-        &[
-            include_str!("schema.sql"),
-            tokens,
-            include_str!("session/sql/install.sql"),
-            include_str!("fence.sql"),
-            &version,
-        ]
-        .join("\n"),
-    )
+    let parts = [include_str!("schema.sql"), tokens, sessions(dialect), include_str!("fence.sql"), &version];
+    tables.named(&parts.join("\n"))
+}
+
+/// What locks of `?style=session` need.
+fn sessions(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::MariaDb => {
+            concat!(
+                include_str!("session/sql/install.sql"),
+                "\n",
+                include_str!("session/sql/wake_mariadb.sql")
+            )
+        }
+        Dialect::MySql => include_str!("session/sql/install.sql"),
+    }
 }
 
 /// Creates what is missing. When several start at once, one does it and the others find it done. Answers where tokens come
@@ -93,18 +99,6 @@ pub(crate) async fn install(link: &mut Conn, tables: &Tables, wanted: Option<Dia
     match version(link, tables).await? {
         Some(found) => suits(found, wanted),
         None => Err(Error::new(ErrorKind::Unexpected, "the tables of locks were made and are not there")),
-    }
-}
-
-/// Creates what locks of `?style=session` need beside that.
-pub(crate) async fn install_sessions(link: &mut Conn, tables: &Tables) -> Result<()> {
-    let there = link.query_drop(tables.named("select 1 from tollgate_sessions limit 1")).await;
-    match there.map_err(Trouble::of) {
-        Err(trouble) if trouble.is_missing() => {
-            let script = tables.named(include_str!("session/sql/install.sql"));
-            link.query_drop(script).await.map_err(|error| refused(Trouble::of(error)))
-        }
-        other => other.map_err(|trouble| trouble.into_error("the database")),
     }
 }
 

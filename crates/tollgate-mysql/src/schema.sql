@@ -56,6 +56,12 @@ create table if not exists tollgate_claims (
     unique key tollgate_claims_owner (owner)
 ) engine = innodb;
 
+-- Renewals of exclusive holders that were not to be written into the lock's row, because somebody sat on it.
+create table if not exists tollgate_renewals (
+    owner    varbinary(32) not null primary key,
+    expires  bigint not null
+) engine = innodb;
+
 -- Begins a transaction and locks the row of a lock, and makes it if there is none.
 drop procedure if exists tollgate_lock_row;
 create procedure tollgate_lock_row(p_name varbinary(512))
@@ -75,6 +81,27 @@ begin
     end while;
 end;
 
+-- Forgets an exclusive holder that has not said for too long that it lives, also not beside the row. The row of its renewals is
+-- locked meanwhile: who renews in this moment comes before, and is seen, or comes too late, and hears of it.
+drop procedure if exists tollgate_judge;
+create procedure tollgate_judge(p_name varbinary(512), p_at bigint)
+sql security invoker
+begin
+    declare v_owner varbinary(32);
+    declare v_expires, v_renewed bigint;
+    select owner, expires into v_owner, v_expires from tollgate_locks where name = p_name;
+    if v_owner is not null and v_expires <= p_at then
+        insert into tollgate_renewals values (v_owner, 0) on duplicate key update expires = expires;
+        select expires into v_renewed from tollgate_renewals where owner = v_owner for update;
+        delete from tollgate_renewals where owner = v_owner;
+        if v_renewed > p_at then
+            update tollgate_locks set expires = v_renewed where name = p_name;
+        else
+            update tollgate_locks set owner = null where name = p_name;
+        end if;
+    end if;
+end;
+
 -- Forgets those who are in and have not said so for too long. Nobody reads all of them who need not: one who lives is
 -- enough to keep others out, and only a permit has to count.
 drop procedure if exists tollgate_bury;
@@ -83,7 +110,7 @@ sql security invoker
 begin
     declare v_holders integer;
     declare v_since, v_served bigint;
-    update tollgate_locks set owner = null where name = p_name and owner is not null and expires <= p_at;
+    call tollgate_judge(p_name, p_at);
     select holders, since, served into v_holders, v_since, v_served from tollgate_locks where name = p_name;
     if v_holders > 0 and (p_all or not exists (
         select 1 from tollgate_claims
@@ -193,6 +220,7 @@ begin
     call tollgate_lock_row(p_name);
     set at = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6));
     set ends = at + p_ttl * 1000;
+    call tollgate_judge(p_name, at);
     answer: begin
         select owner, token, expires, sent, holders, waiters
         into v_owner, v_token, v_expires, v_sent, v_holders, v_waiters
@@ -229,8 +257,6 @@ begin
                     leave answer;
                 end if;
             end if;
-        else
-            update tollgate_locks set owner = null where name = p_name and owner is not null and expires <= at;
         end if;
         select owner, expires, holders, waiters, last, served, since
         into v_owner, v_expires, v_holders, v_waiters, v_last, v_served, v_since
@@ -298,6 +324,7 @@ begin
     end;
     call tollgate_lock_row(p_name);
     set at = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6));
+    call tollgate_judge(p_name, at);
     select owner, expires, holders, since, served into v_owner, v_expires, v_holders, v_since, v_served
     from tollgate_locks where name = p_name;
     if v_owner = p_owner and v_expires > at then
@@ -312,6 +339,34 @@ begin
         update tollgate_claims
         set expires = at + p_ttl * 1000, ttl = p_ttl, details = coalesce(p_details, details)
         where name = p_name and ticket = own_ticket;
+    end if;
+    commit;
+    select was_in;
+end;
+
+-- Renews the grant of an exclusive holder without the row of the lock, on which somebody sits. Answers whether there is one.
+drop procedure if exists tollgate_extend_beside;
+create procedure tollgate_extend_beside(p_name varbinary(512), p_owner varbinary(32), p_ttl bigint)
+sql security invoker
+begin
+    declare at bigint;
+    declare was_in boolean default false;
+    declare exit handler for sqlexception
+    begin
+        rollback;
+        resignal;
+    end;
+    set transaction isolation level read committed;
+    start transaction;
+    insert into tollgate_renewals values (p_owner, 0) on duplicate key update expires = expires;
+    set at = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6));
+    -- A plain select: anything else would wait for the row.
+    select count(*) into was_in from tollgate_locks l join tollgate_renewals r on r.owner = l.owner
+    where l.name = p_name and l.owner = p_owner and greatest(l.expires, r.expires) > at;
+    if was_in then
+        update tollgate_renewals set expires = at + p_ttl * 1000 where owner = p_owner;
+    else
+        delete from tollgate_renewals where owner = p_owner;
     end if;
     commit;
     select was_in;
@@ -334,6 +389,7 @@ begin
     end;
     call tollgate_lock_row(p_name);
     set at = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6));
+    call tollgate_judge(p_name, at);
     select owner, expires, holders, waiters into v_owner, v_expires, v_holders, v_waiters
     from tollgate_locks where name = p_name;
     if v_owner = p_owner then
@@ -373,6 +429,7 @@ begin
     end;
     call tollgate_lock_row(p_name);
     set at = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6));
+    call tollgate_judge(p_name, at);
     select owner, token, expires, holders, since, served
     into v_owner, v_token, v_expires, v_holders, v_since, v_served from tollgate_locks where name = p_name;
     if v_owner is not null and v_token = p_token then

@@ -4,7 +4,7 @@ use crate::config::Dialect;
 use crate::schema::Tables;
 
 /// How many there are.
-pub(crate) const COUNT: usize = 16;
+pub(crate) const COUNT: usize = 18;
 
 /// One of them. What each does is told in `statements.sql`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub(crate) enum Statement {
     IsThere,
     TakeCounted,
     Kill,
+    RenewClaim,
+    ExtendBeside,
 }
 
 const ALL: [(Statement, &str); COUNT] = [
@@ -44,6 +46,8 @@ const ALL: [(Statement, &str); COUNT] = [
     (Statement::IsThere, "is_there"),
     (Statement::TakeCounted, "take_counted"),
     (Statement::Kill, "kill"),
+    (Statement::RenewClaim, "renew_claim"),
+    (Statement::ExtendBeside, "extend_beside"),
 ];
 
 impl Statement {
@@ -60,7 +64,7 @@ impl Statement {
         match self {
             Self::Take | Self::TakeCounted | Self::Acquire | Self::Refresh | Self::Look => "the acquire",
             Self::Leave | Self::Release => "the release",
-            Self::Renew | Self::Extend => "the renewal",
+            Self::Renew | Self::RenewClaim | Self::Extend | Self::ExtendBeside => "the renewal",
             Self::Revoke => "breaking the lock",
             Self::Floor => "raising the floor",
             _ => "the request",

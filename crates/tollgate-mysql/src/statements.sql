@@ -29,6 +29,14 @@ set expires = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) + ? * 1
     details = coalesce(?, details)
 where name = ? and owner = ? and expires > timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
 
+-- :renew_claim
+-- Renews the grant of a shared or permit holder.
+update tollgate_claims
+set expires = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) + ? * 1000, ttl = ?,
+    details = coalesce(?, details)
+where name = ? and owner = ? and token is not null
+    and expires > timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+
 -- :refresh
 -- Keeps a place in a queue. It needs nothing of the lock's row, so that nobody who sits on that is in its way.
 update tollgate_claims
@@ -53,6 +61,9 @@ call tollgate_acquire(?, ?, ?, ?, ?, ?, ?, ?, ?)
 -- :extend
 call tollgate_extend(?, ?, ?, ?)
 
+-- :extend_beside
+call tollgate_extend_beside(?, ?, ?)
+
 -- :release
 call tollgate_leave(?, ?, ?)
 
@@ -68,9 +79,11 @@ call tollgate_sweep()
 -- :inspect
 -- Everybody who is in or waits, and lives.
 select name, 'x' as mode, 1 as places, token, 0 as ticket,
-    (expires - timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))) div 1000 as left_ms, details
-from tollgate_locks
-where name = ? and owner is not null and expires > timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+    (greatest(l.expires, coalesce(r.expires, 0)) - timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))) div 1000
+        as left_ms, details
+from tollgate_locks l left join tollgate_renewals r using (owner)
+where name = ? and owner is not null
+    and greatest(l.expires, coalesce(r.expires, 0)) > timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
 union all
 select name, mode, places, token, ticket,
     (expires - timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))) div 1000, details
@@ -86,9 +99,11 @@ with names as (
     order by name limit 200
 )
 select name, 'x' as mode, 1 as places, token, 0 as ticket,
-    (expires - timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))) div 1000 as left_ms, details
-from tollgate_locks join names using (name)
-where owner is not null and expires > timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+    (greatest(l.expires, coalesce(r.expires, 0)) - timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))) div 1000
+        as left_ms, details
+from tollgate_locks l join names using (name) left join tollgate_renewals r using (owner)
+where owner is not null
+    and greatest(l.expires, coalesce(r.expires, 0)) > timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
 union all
 select name, mode, places, token, ticket,
     (expires - timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))) div 1000, details
@@ -101,7 +116,7 @@ order by name, ticket
 
 -- :is_there
 -- Whether a connection is there still.
-select 1 from information_schema.processlist where id = ?
+select 1 from information_schema.processlist where id = ? and host = ?
 
 -- :kill
 -- Ends one.

@@ -19,19 +19,46 @@ begin
     execute immediate concat('do setval(tollgate_tokens, ', p_floor, ')');
 end;
 
--- Removes rows of locks that nobody used for a minute.
+-- Removes rows of locks that nobody used for a minute. They are looked for without locks, by a plain select, and looked at again
+-- with them; a hundred go at a time.
 drop procedure if exists tollgate_sweep;
 create procedure tollgate_sweep()
 sql security invoker
 begin
     declare at bigint default timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) - 60000000;
+    declare v_name varbinary(512);
+    declare gone integer default 0;
+    declare done boolean default false;
+    declare idle cursor for
+        select name from tollgate_locks
+        where coalesce(expires, 0) < at and holders = 0 and waiters = 0 limit 10000;
+    declare continue handler for not found set done = true;
+    declare exit handler for sqlexception
+    begin
+        rollback;
+        resignal;
+    end;
     call tollgate_bury_crowds();
-    -- Seen without locks, and looked at again with them.
-    delete from tollgate_locks
-    where name in (
-        select name from (
-            select name from tollgate_locks
-            where coalesce(expires, 0) < at and holders = 0 and waiters = 0 limit 10000
-        ) as idle
-    ) and coalesce(expires, 0) < at and holders = 0 and waiters = 0;
+    delete from tollgate_renewals where expires < at;
+    open idle;
+    set done = false;
+    start transaction;
+    each_row: loop
+        fetch idle into v_name;
+        if done then
+            leave each_row;
+        end if;
+        delete from tollgate_locks
+        where name = v_name and coalesce(expires, 0) < at and holders = 0 and waiters = 0
+            and (owner is null or not exists (
+                select 1 from tollgate_renewals r where r.owner = tollgate_locks.owner lock in share mode
+            ));
+        set gone = gone + 1;
+        if gone mod 100 = 0 then
+            commit;
+            start transaction;
+        end if;
+    end loop;
+    commit;
+    close idle;
 end;

@@ -30,4 +30,6 @@ create procedure tollgate_sweep()
 sql security invoker
 begin
     call tollgate_bury_crowds();
+    delete from tollgate_renewals
+    where expires < timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) - 60000000;
 end;

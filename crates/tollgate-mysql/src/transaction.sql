@@ -6,7 +6,10 @@ update tollgate_locks
 set token = last_insert_id(nextval(tollgate_tokens)), owner = null,
     expires = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
 where name = ? and waiters = 0 and holders = 0
-    and (owner is null or expires <= timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)))
+    and (owner is null or expires <= timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) and not exists (
+        -- Locked, so that it is the newest.
+        select 1 from tollgate_renewals r where r.owner = tollgate_locks.owner lock in share mode
+    ))
 
 -- :take_counted
 -- The same with a token that the row counts.
@@ -14,7 +17,10 @@ update tollgate_locks
 set token = last_insert_id(counter + 1), counter = counter + 1, owner = null,
     expires = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
 where name = ? and waiters = 0 and holders = 0
-    and (owner is null or expires <= timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)))
+    and (owner is null or expires <= timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) and not exists (
+        -- Locked, so that it is the newest.
+        select 1 from tollgate_renewals r where r.owner = tollgate_locks.owner lock in share mode
+    ))
 
 -- :make
 -- The row, if it is not there. Where it is, nothing is locked.

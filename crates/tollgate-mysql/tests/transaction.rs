@@ -122,6 +122,28 @@ async fn who_sits_on_a_row_for_ten_seconds_makes_nobody_lose_a_lock() {
 }
 
 #[tokio::test]
+async fn who_sits_on_the_row_of_a_held_lock_does_not_cost_its_holder_the_lock() {
+    let (locks, mut connection, _, name) = ground().await;
+    let ttl = Duration::from_secs(4);
+    let guard = locks.lock(&name).ttl(ttl).acquire().await.unwrap();
+    let mut tx = connection.start_transaction(TxOpts::default()).await.unwrap();
+    tx.exec_drop("select 1 from tollgate_locks where name = ? for update", (&name,)).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    guard.check().expect("it was renewed beside its row");
+    tx.commit().await.unwrap();
+    assert!(locks.lock(&name).try_acquire().await.unwrap().is_none(), "its row has expired, and it has not");
+    let mut tx = connection.start_transaction(TxOpts::default()).await.unwrap();
+    let within = MySqlTransactions::new();
+    assert_eq!(within.try_lock_in_transaction(&mut tx, &name).await.unwrap(), None, "also for a transaction");
+    tx.rollback().await.unwrap();
+    let before = guard.token();
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+    let next = locks.lock(&name).acquire().await.unwrap();
+    assert!(next.token() > before);
+    next.release().await.unwrap();
+}
+
+#[tokio::test]
 async fn two_transactions_exclude_each_other_and_tokens_rise_with_rows_that_count() {
     let address = engines::shared(&Config::mariadb()).address();
     let mut config = config(address);

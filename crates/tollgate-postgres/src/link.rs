@@ -6,8 +6,7 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio_postgres::types::ToSql;
@@ -142,37 +141,23 @@ pub(crate) fn turn(driver: &mut Option<Driver>, context: &mut Context<'_>) {
     }
 }
 
-/// Whether something has come for a request.
-struct News(AtomicBool);
-
-impl Wake for News {
-    fn wake(self: Arc<Self>) {
-        self.0.store(true, Ordering::Release);
-    }
-}
-
 /// Waits for `request` and does what it takes meanwhile.
 pub(crate) async fn driven<T>(
     driver: &mut Option<Driver>,
     request: impl Future<Output = std::result::Result<T, tokio_postgres::Error>>,
 ) -> std::result::Result<T, Trouble> {
-    // Neither of the two wakes the task that polls them both: that would have it polled once more for nothing, by another
-    // thread if it can.
-    turn(driver, &mut Context::from_waker(Waker::noop()));
-    let news = Arc::new(News(AtomicBool::new(false)));
-    let told = Waker::from(news.clone());
     let mut request = pin!(request);
+    // The request and its answer go through channels whose other end is driven here. They would wake this task, which
+    // runs already, and with it another thread to help it; so they have nobody to wake.
+    turn(driver, &mut Context::from_waker(Waker::noop()));
     let answer = poll_fn(|context| {
+        let mut nobody = Context::from_waker(Waker::noop());
         // Makes the request, then writes it and reads what came, then takes the answer.
-        loop {
-            if let Poll::Ready(answer) = request.as_mut().poll(&mut Context::from_waker(&told)) {
-                return Poll::Ready(answer);
-            }
-            turn(driver, context);
-            if !news.0.swap(false, Ordering::AcqRel) {
-                return Poll::Pending;
-            }
+        if let Poll::Ready(answer) = request.as_mut().poll(&mut nobody) {
+            return Poll::Ready(answer);
         }
+        turn(driver, context);
+        request.as_mut().poll(&mut nobody)
     });
     answer.await.map_err(Trouble::of)
 }

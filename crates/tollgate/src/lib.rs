@@ -99,6 +99,11 @@ struct EtcdPage;
 #[doc = include_str!("../../../docs/backends/zookeeper.md")]
 struct ZooKeeperPage;
 
+/// Compiles what docs/backends/mysql.md shows.
+#[cfg(all(doctest, feature = "mysql"))]
+#[doc = include_str!("../../../docs/backends/mysql.md")]
+struct MySqlPage;
+
 /// Compiles what docs/backends/postgres.md shows.
 #[cfg(all(doctest, feature = "postgres"))]
 #[doc = include_str!("../../../docs/backends/postgres.md")]

@@ -96,7 +96,7 @@ impl Shared {
                 // It was closed while nobody used it, most likely; nothing hangs on it once it is gone.
                 Err(trouble) if was_used && trouble.is_of_connection() => {
                     *entry.connection.lock().await = None;
-                    self.desk.end(entry.id).await?;
+                    self.desk.end(&entry.place).await?;
                     self.strike_out(&entry, None);
                 }
                 Err(trouble) => return Err(refused(trouble, &entry)),
@@ -169,8 +169,8 @@ impl Shared {
         if entry.state().token.is_some() {
             return self.leave(&entry, TO_WITHDRAW).await.map(drop);
         }
-        self.desk.cancel(entry.id).await?;
-        self.desk.end(entry.id).await?;
+        self.desk.cancel(&entry.place).await?;
+        self.desk.end(&entry.place).await?;
         *entry.connection.lock().await = None;
         self.strike_out(&entry, None);
         Ok(())
@@ -189,7 +189,7 @@ impl Shared {
         let connection = place.take().filter(|_| given_back.is_some());
         drop(place);
         if given_back.is_none() {
-            self.desk.end(entry.id).await?;
+            self.desk.end(&entry.place).await?;
         }
         self.strike_out(entry, connection);
         Ok(given_back == Some(true))
@@ -211,7 +211,7 @@ impl Shared {
         let (shared, entry) = (self.clone(), entry.clone());
         drop(self.keeper.spawn(async move {
             let mut outage = Outage::default();
-            while let Err(error) = shared.desk.end(entry.id).await {
+            while let Err(error) = shared.desk.end(&entry.place).await {
                 let Ok(pause) = outage.pause(error) else { return };
                 tokio::time::sleep(pause).await;
             }
@@ -223,7 +223,7 @@ impl Shared {
         let question = format!(
             "select is_used_lock(x'{}') <=> {}",
             view::hex(key(&entry.claim.name).as_bytes()),
-            entry.id
+            entry.place.id
         );
         let rows = self.desk.ask(question).await?;
         Ok(rows.first().and_then(|row| row.get::<i64, _>(0)) == Some(1))
@@ -335,7 +335,7 @@ impl Backend for SessionBackend {
             let Some(connection) = view::holder(desk, name, token).await? else {
                 return Ok(Revocation::NotHeld);
             };
-            desk.end(connection).await.map_err(|error| error.on(name))?;
+            desk.end(&connection).await.map_err(|error| error.on(name))?;
             Ok(Revocation::Revoked)
         })
     }

@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use tollgate_core::{Claim, Details, Grant, OwnerId, Token};
 
 use super::connection::Connection;
+use crate::place::Place;
 
 /// How long a lock is held, or waited for, before that is written down for those who look.
 pub(super) const WORTH_NOTING: Duration = Duration::from_millis(100);
@@ -15,8 +16,8 @@ pub(super) const WORTH_NOTING: Duration = Duration::from_millis(100);
 /// A claim, with the connection that its lock hangs on.
 pub(super) struct Entry {
     pub(super) claim: Claim,
-    /// The number of the connection.
-    pub(super) id: u32,
+    /// Where the connection ends.
+    pub(super) place: Place,
     /// Whether it may stand in a queue.
     pub(super) waits: bool,
     pub(super) since: Instant,
@@ -68,7 +69,7 @@ impl Books {
     pub(super) fn enter(&self, claim: &Claim, connection: Connection, waits: bool) -> Arc<Entry> {
         let entry = Arc::new(Entry {
             claim: claim.clone(),
-            id: connection.id(),
+            place: connection.place().clone(),
             waits,
             since: Instant::now(),
             connection: tokio::sync::Mutex::new(Some(connection)),
@@ -106,7 +107,7 @@ impl Books {
         if !state.written {
             return connection;
         }
-        self.leavers().push((entry.id, connection));
+        self.leavers().push((entry.place.id, connection));
         None
     }
 

@@ -113,7 +113,8 @@ impl Shared {
                 let key = hex(key(name).as_bytes());
                 let (name, details) = (hex(name.as_str().as_bytes()), hex(details.as_bytes()));
                 // A string takes whatever is written to it.
-                let _ = write!(rows, "{comma}({}, x'{key}', x'{name}', {token}, x'{details}')", entry.id);
+                let _ =
+                    write!(rows, "{comma}({}, x'{key}', x'{name}', {token}, x'{details}')", entry.place.id);
                 due.push(entry);
             }
         }
@@ -136,8 +137,9 @@ impl Shared {
         let known = |entry: &Arc<Entry>| {
             let key = hex(key(&entry.claim.name).as_bytes());
             format!(
-                "select {0}, is_used_lock(x'{key}') <=> {0}, exists (select 1 from information_schema.processlist where id = {0})",
-                entry.id
+                "select {0}, is_used_lock(x'{key}') <=> {0}, exists (select 1 from information_schema.processlist where id = {0} and host = x'{1}')",
+                entry.place.id,
+                hex(entry.place.host.as_bytes())
             )
         };
         // What was true when it was asked: who got in meanwhile is looked at the next time.
@@ -145,12 +147,12 @@ impl Shared {
         let questions: Vec<String> = entries.iter().map(known).collect();
         let Ok(rows) = self.desk.ask(questions.join(" union all ")).await else { return false };
         for (entry, was_in) in entries.iter().zip(before) {
-            let row = rows.iter().find(|row| row.get::<u32, _>(0) == Some(entry.id));
+            let row = rows.iter().find(|row| row.get::<u32, _>(0) == Some(entry.place.id));
             let says = |place: usize| row.and_then(|row| row.get::<i64, _>(place)) == Some(1);
             let (holds, there) = (says(1), says(2));
             let mut state = entry.state();
             state.queued |= entry.waits && state.token.is_none() && there && !holds;
-            let lost = if was_in { !holds } else { entry.waits && state.queued && !there };
+            let lost = if was_in { !(holds && there) } else { entry.waits && state.queued && !there };
             drop(state);
             if lost {
                 self.give_up(entry);

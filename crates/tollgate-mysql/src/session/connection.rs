@@ -9,6 +9,7 @@ use tollgate_core::{Error, ErrorKind, LockName, Result, Token};
 use super::key::key;
 use crate::config::{Dialect, MySqlConfig, TO_CONNECT};
 use crate::error::{Trouble, of_connect};
+use crate::place::Place;
 use crate::schema::Tables;
 
 /// How long the server may let somebody wait, in seconds: a year.
@@ -21,6 +22,8 @@ pub(super) struct Texts {
     take: String,
     draw: String,
     release: &'static str,
+    /// What a connection says first, if there is something to say.
+    wake: Option<String>,
     pub(super) seen: String,
     pub(super) sessions: String,
 }
@@ -36,6 +39,7 @@ impl Texts {
             take: keep_variables(take, tables),
             draw: tables.named(include_str!("sql/draw.sql")),
             release: include_str!("sql/release.sql"),
+            wake: (dialect == Dialect::MariaDb).then(|| tables.named("call tollgate_wake()")),
             seen: tables.named(include_str!("sql/seen.sql")),
             sessions: tables.named("tollgate_sessions"),
         }
@@ -53,6 +57,7 @@ fn keep_variables(sql: &str, tables: &Tables) -> String {
 #[derive(Debug)]
 pub(super) struct Connection {
     driver: Conn,
+    place: Place,
     texts: Arc<Texts>,
     prepared: [Option<Statement>; 3],
     /// How often a lock was asked for over it.
@@ -91,18 +96,28 @@ impl Connection {
                      moment. Connect past it, or leave out ?style=session: leases work through it",
                 ));
             }
-            Ok(driver)
+            let place = Place::of(&mut driver).await;
+            let place = place.map_err(|trouble| trouble.not_done().into_error("a connection"))?;
+            Ok((driver, place))
         };
-        let driver = tokio::time::timeout(TO_CONNECT, opening).await.unwrap_or_else(|_| {
+        let (driver, place) = tokio::time::timeout(TO_CONNECT, opening).await.unwrap_or_else(|_| {
             let message = format!("the database at {} did not answer within {TO_CONNECT:?}", config.host);
             Err(Error::new(ErrorKind::Unavailable, message))
         })?;
-        Ok(Self { driver, texts: texts.clone(), prepared: Default::default(), turn: 0, used: false })
+        Ok(Self { driver, place, texts: texts.clone(), prepared: Default::default(), turn: 0, used: false })
     }
 
-    /// Its number at the server.
-    pub(super) fn id(&self) -> u32 {
-        self.driver.id()
+    /// Has the tokens go on above all that were given before the server was started. To be done before the first lock.
+    pub(super) async fn wake(&mut self) -> Result<()> {
+        let Some(wake) = self.texts.wake.clone() else { return Ok(()) };
+        let woken = tokio::time::timeout(TO_CONNECT, self.driver.query_drop(wake)).await;
+        let woken = woken.unwrap_or_else(|_| Err(mysql_async::DriverError::ConnectionClosed.into()));
+        woken.map_err(|error| Trouble::of(error).not_done().into_error("a connection"))
+    }
+
+    /// Where it ends at the server.
+    pub(super) fn place(&self) -> &Place {
+        &self.place
     }
 
     /// The driver's own.

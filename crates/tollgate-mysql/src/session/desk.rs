@@ -10,8 +10,10 @@ use tokio::runtime::{Handle, Id};
 use tollgate_core::{Keeper, Result};
 
 use super::connection::{Connection, Texts};
+use super::view::hex;
 use crate::config::MySqlConfig;
 use crate::error::{Trouble, silent};
+use crate::place::Place;
 use crate::schema::{self, Tables};
 
 /// How long a statement that does not wait for a lock may take.
@@ -40,7 +42,6 @@ impl Desk {
         let unknown = Texts::new(&tables, wanted.unwrap_or(crate::config::Dialect::MariaDb));
         let mut first = Connection::open(&config, &Arc::new(unknown)).await?;
         let dialect = schema::install(first.driver(), &tables, wanted).await?;
-        schema::install_sessions(first.driver(), &tables).await?;
         Ok(Self {
             texts: Arc::new(Texts::new(&tables, dialect)),
             config,
@@ -64,7 +65,11 @@ impl Desk {
         };
         match found {
             Some(connection) => Ok(connection),
-            None => Connection::open(&self.config, &self.texts).await,
+            None => {
+                let mut connection = Connection::open(&self.config, &self.texts).await?;
+                connection.wake().await?;
+                Ok(connection)
+            }
         }
     }
 
@@ -114,26 +119,35 @@ impl Desk {
     }
 
     /// Has whatever a connection waits for fail.
-    pub(super) async fn cancel(&self, id: u32) -> Result<()> {
+    pub(super) async fn cancel(&self, place: &Place) -> Result<()> {
         // One that is gone waits for nothing.
-        match self.is_there(id).await? {
-            true => self.ask(format!("kill query {id}")).await.map(drop).or_else(unless_gone),
+        match self.is_there(place).await? {
+            true => self.ask(format!("kill query {}", place.id)).await.map(drop).or_else(unless_gone),
             false => Ok(()),
         }
     }
 
     /// Makes sure that a connection is no more, and no lock hangs on it.
-    pub(super) async fn end(&self, id: u32) -> Result<()> {
-        while self.is_there(id).await? {
-            self.ask(format!("kill connection {id}")).await.map(drop).or_else(unless_gone)?;
+    pub(super) async fn end(&self, place: &Place) -> Result<()> {
+        while self.is_there(place).await? {
+            self.ask(format!("kill connection {}", place.id)).await.map(drop).or_else(unless_gone)?;
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         Ok(())
     }
 
-    async fn is_there(&self, id: u32) -> Result<bool> {
-        let question = format!("select 1 from information_schema.processlist where id = {id}");
+    async fn is_there(&self, place: &Place) -> Result<bool> {
+        let (id, host) = (place.id, hex(place.host.as_bytes()));
+        let question =
+            format!("select 1 from information_schema.processlist where id = {id} and host = x'{host}'");
         Ok(!self.ask(question).await?.is_empty())
+    }
+
+    /// Where the connection with this number ends.
+    pub(super) async fn place_of(&self, id: u32) -> Result<Option<Place>> {
+        let rows =
+            self.ask(format!("select host from information_schema.processlist where id = {id}")).await?;
+        Ok(rows.first().and_then(|row| row.get(0)).map(|host| Place { id, host }))
     }
 
     /// Closes those on which nothing hangs.

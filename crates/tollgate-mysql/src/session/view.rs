@@ -8,6 +8,7 @@ use tollgate_core::{Details, Holder, LockName, LockState, Mode, Result, Token, W
 
 use super::desk::Desk;
 use super::key::key;
+use crate::place::Place;
 
 /// How long it may take until somebody who has come is written down, and how often that is looked at.
 const UNTIL_NOTED: (Duration, Duration) = (Duration::from_millis(600), Duration::from_millis(20));
@@ -94,8 +95,8 @@ pub(super) async fn list(desk: &Desk, prefix: &str) -> Result<Vec<LockState>> {
     Ok(states.collect())
 }
 
-/// The connection of the holder of `name` with `token`.
-pub(super) async fn holder(desk: &Desk, name: &LockName, token: Token) -> Result<Option<u32>> {
+/// Where the holder of `name` with `token` is.
+pub(super) async fn holder(desk: &Desk, name: &LockName, token: Token) -> Result<Option<Place>> {
     let (patience, pause) = UNTIL_NOTED;
     let started = Instant::now();
     loop {
@@ -103,7 +104,8 @@ pub(super) async fn holder(desk: &Desk, name: &LockName, token: Token) -> Result
         let seen = seen(desk).await?;
         let noted = seen.iter().find(|one| Some(one.connection) == user && one.name == name.as_str());
         match (user, noted.and_then(|one| one.token)) {
-            (Some(connection), Some(noted)) => return Ok((noted == token).then_some(connection)),
+            (Some(connection), Some(noted)) if noted == token => return desk.place_of(connection).await,
+            (Some(_), Some(_)) => return Ok(None),
             (Some(_), None) if started.elapsed() < patience => tokio::time::sleep(pause).await,
             _ => return Ok(None),
         }
