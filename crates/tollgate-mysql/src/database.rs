@@ -10,7 +10,7 @@ use tollgate_core::{
     Age, BoxFuture, Capabilities, Claim, Contention, Details, Error, ErrorKind, Grant, LockName, Mode,
     Moment, OwnerId, Result, Token,
 };
-use tollgate_sql::{Ask, Database, LeftBehind, Lent, Seen, Ticket, millis, written};
+use tollgate_sql::{Ask, Database, LeftBehind, Lent, Seen, Ticket, millis, within, written};
 
 use crate::capabilities::capabilities;
 use crate::error::{Trouble, silent};
@@ -103,7 +103,7 @@ impl Asking<'_> {
         });
         let left = self.left.insert(Left { place, flight: Some(flight) });
         let flight = left.flight.as_mut().expect("it was put there a line ago");
-        let Ok((link, answer)) = tokio::time::timeout(TO_ANSWER, flight).await else {
+        let Some((link, answer)) = within(TO_ANSWER, flight).await else {
             return Err(silent(TO_ANSWER));
         };
         left.flight = None;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Params, Row, Statement as Prepared, Value};
 use tollgate_core::{Clock, Error, ErrorKind, Moment, Result};
+use tollgate_sql::within;
 
 use crate::config::{MySqlConfig, TO_CONNECT};
 use crate::error::{Trouble, of_connect, silent};
@@ -127,6 +128,6 @@ pub(crate) async fn timed<T>(
     request: impl Future<Output = std::result::Result<T, Trouble>>,
 ) -> (Moment, std::result::Result<T, Trouble>) {
     let sent = clock.now();
-    let answer = tokio::time::timeout(limit, request).await;
-    (sent, answer.unwrap_or_else(|_| Err(silent(limit))))
+    let answer = within(limit, request).await;
+    (sent, answer.unwrap_or_else(|| Err(silent(limit))))
 }

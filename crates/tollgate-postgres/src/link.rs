@@ -13,6 +13,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Client, NoTls, Row, Statement as Prepared};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use tollgate_core::{Clock, Moment, Result};
+use tollgate_sql::within;
 
 use crate::config::PostgresConfig;
 use crate::error::{Trouble, of_connect, silent};
@@ -169,6 +170,6 @@ pub(crate) async fn timed<T>(
     request: impl Future<Output = std::result::Result<T, Trouble>>,
 ) -> (Moment, std::result::Result<T, Trouble>) {
     let sent = clock.now();
-    let answer = tokio::time::timeout(limit, request).await;
-    (sent, answer.unwrap_or_else(|_| Err(silent(limit))))
+    let answer = within(limit, request).await;
+    (sent, answer.unwrap_or_else(|| Err(silent(limit))))
 }

@@ -274,8 +274,11 @@ begin
                 where c.name = p_name and c.ticket between l.since and l.served and c.token is not null limit 100
             ) c
         ) end;
-    if not p_waits then
+    if l.served = before.served then
+        -- Nobody was let in, and a place in a queue need not outlast a crash.
         perform set_config('synchronous_commit', 'off', true);
+    end if;
+    if not p_waits then
         perform tollgate.written(l, before);
         outcome := 'b'; ahead := l.waiters + l.holders + (l.owner is not null)::integer;
         return;
@@ -287,8 +290,6 @@ begin
         insert into tollgate.claims values
             (p_name, l.last, p_owner, p_mode, p_places, null, ends, p_ttl, p_sent, p_channel, p_details);
     end if;
-    -- A place in a queue need not outlast a crash.
-    perform set_config('synchronous_commit', 'off', true);
     perform tollgate.written(l, before);
     outcome := 'q'; ticket := own.ticket; ahead := least(own.ticket - l.served - 1, l.waiters - 1);
 end $$;

@@ -12,9 +12,11 @@ mod identifier;
 mod left_behind;
 mod pool;
 mod sweep;
+mod within;
 
 pub use backend::SqlBackend;
 pub use database::{Ask, Database, Seen, Ticket, millis, written};
 pub use identifier::{check_identifier, named};
 pub use left_behind::LeftBehind;
 pub use pool::{Lent, Pool};
+pub use within::within;

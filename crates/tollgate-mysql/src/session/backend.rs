@@ -11,6 +11,7 @@ use tollgate_core::{
     ErrorKind, Event, Extension, Grant, Keeper, LockName, LockState, LossCause, Mode, Release, Result,
     Revocation, Token, events,
 };
+use tollgate_sql::within;
 
 use super::books::{Books, Entry};
 use super::capabilities::capabilities;
@@ -109,8 +110,8 @@ impl Shared {
         let mut place = entry.connection.lock().await;
         let Some(connection) = place.as_mut() else { return Err(silent(TO_ANSWER)) };
         let name = &entry.claim.name;
-        let at_once = tokio::time::timeout(TO_ANSWER, connection.take(name, false)).await;
-        if let Some(token) = at_once.unwrap_or_else(|_| Err(silent(TO_ANSWER)))? {
+        let at_once = within(TO_ANSWER, connection.take(name, false)).await;
+        if let Some(token) = at_once.unwrap_or_else(|| Err(silent(TO_ANSWER)))? {
             return Ok(Some((token, false)));
         }
         if !entry.waits {
@@ -181,8 +182,7 @@ impl Shared {
         let mut place = entry.connection.lock().await;
         let given_back = match place.as_mut() {
             Some(connection) => {
-                let giving = tokio::time::timeout(limit, connection.give_back()).await;
-                giving.unwrap_or_else(|_| Err(silent(limit))).ok()
+                within(limit, connection.give_back()).await.unwrap_or_else(|| Err(silent(limit))).ok()
             }
             None => None,
         };

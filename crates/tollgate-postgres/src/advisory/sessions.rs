@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use tollgate_core::{Error, ErrorKind, Result};
+use tollgate_sql::within;
 
 use super::session::{Place, Session};
 use super::texts::Texts;
@@ -162,7 +163,7 @@ pub(super) async fn answered<T>(
     limit: Duration,
     request: impl Future<Output = Result<T, Trouble>>,
 ) -> Result<T, Trouble> {
-    tokio::time::timeout(limit, request).await.unwrap_or_else(|_| Err(silent(limit)))
+    within(limit, request).await.unwrap_or_else(|| Err(silent(limit)))
 }
 
 async fn in_time(opening: impl Future<Output = Result<Session>>, config: &PostgresConfig) -> Result<Session> {
