@@ -400,7 +400,6 @@ declare
     gone bigint;
     n text;
 begin
-    perform set_config('synchronous_commit', 'off', true);
     delete from tollgate.renewals where expires < at;
     with idle as (
         select name from tollgate.locks l
