@@ -15,6 +15,7 @@ mod count;
 mod detached;
 mod error;
 pub mod events;
+pub mod far_clock;
 mod fence;
 pub mod floor;
 mod grant;

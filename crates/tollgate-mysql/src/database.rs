@@ -10,9 +10,8 @@ use tollgate_core::{
     Age, BoxFuture, Capabilities, Claim, Contention, Details, Error, ErrorKind, Grant, LockName, Mode,
     Moment, OwnerId, Result, Token,
 };
-use tollgate_sql::{Ask, Database, LeftBehind, Lent, Seen, Ticket, millis, within, written};
+use tollgate_sql::{Ask, Database, LeftBehind, Lent, Seen, Ticket, millis, of_leases, within, written};
 
-use crate::capabilities::capabilities;
 use crate::error::{Trouble, silent};
 use crate::link::{Answer, Link};
 use crate::links::{Links, TO_ANSWER, TRIES};
@@ -119,7 +118,7 @@ impl MySql {
     pub(crate) fn new(links: Links) -> Self {
         Self {
             links,
-            capabilities: capabilities(),
+            capabilities: of_leases("mysql"),
             known: Recent::new(ROW_STAYS),
             contended: Recent::new(CONTENDED),
             left_behind: LeftBehind::default(),

@@ -9,7 +9,6 @@
 //! `tollgate-sql` for what all databases have in common.
 
 mod backend;
-mod capabilities;
 mod config;
 mod database;
 mod doctor;

@@ -10,9 +10,8 @@ use tollgate_core::{
     Age, BoxFuture, Capabilities, Claim, Contention, Details, Error, ErrorKind, Grant, LockName, Mode,
     Moment, OwnerId, Result, Token,
 };
-use tollgate_sql::{Ask, Database, LeftBehind, Lent, Seen, Ticket, millis, written};
+use tollgate_sql::{Ask, Database, LeftBehind, Lent, Seen, Ticket, millis, of_leases, written};
 
-use crate::capabilities::capabilities;
 use crate::error::Trouble;
 use crate::link::{Link, Value};
 use crate::links::{Links, what};
@@ -67,7 +66,7 @@ impl Postgres {
         Self {
             links,
             channel,
-            capabilities: capabilities(),
+            capabilities: of_leases("postgres"),
             known: Recent::new(ROW_STAYS),
             contended: Recent::new(CONTENDED),
             left_behind: LeftBehind::default(),

@@ -10,7 +10,6 @@
 
 mod advisory;
 mod backend;
-mod capabilities;
 mod config;
 mod database;
 mod doctor;

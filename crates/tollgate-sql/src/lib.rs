@@ -7,6 +7,7 @@
 //! more.
 
 mod backend;
+mod capabilities;
 mod database;
 mod identifier;
 mod left_behind;
@@ -15,6 +16,7 @@ mod sweep;
 mod within;
 
 pub use backend::SqlBackend;
+pub use capabilities::{of_leases, of_sessions};
 pub use database::{Ask, Database, Seen, Ticket, millis, written};
 pub use identifier::{check_identifier, named};
 pub use left_behind::LeftBehind;

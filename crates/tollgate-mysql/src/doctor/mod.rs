@@ -1,7 +1,6 @@
 //! Looking at a database server as it really is: what is wrong with it, why that matters, and what to do. Changes nothing.
 
 mod access;
-mod clock;
 mod cluster;
 mod disk;
 mod seen;
@@ -9,8 +8,8 @@ mod version;
 
 use tollgate_core::guarantees::Basis;
 use tollgate_core::{Checkup, Fault, Guarantees, Result};
+use tollgate_sql::of_leases;
 
-use crate::capabilities::capabilities;
 use crate::config::MySqlConfig;
 use seen::Seen;
 
@@ -26,14 +25,14 @@ pub async fn examine(config: MySqlConfig) -> Result<Checkup> {
     access::look(&seen, &mut findings);
     disk::look(&seen, &mut findings);
     cluster::look(&seen, &mut findings);
-    clock::look(&seen, &mut findings);
+    findings.extend(seen.clock.iter().flat_map(|clock| clock.findings("")));
     let subject = format!("{} at {}", seen.kind(), config.host);
     Ok(Checkup { subject, findings, guarantees: guarantees(&seen) })
 }
 
 /// What is declared for every server, and less for those that answer before they write to their disks.
 fn guarantees(seen: &Seen) -> Guarantees {
-    let declared = capabilities().guarantees;
+    let declared = of_leases("mysql").guarantees;
     let durable = disk::is_durable(seen);
     Guarantees::new(|fault| match fault {
         Fault::EngineRestarted if !durable => (Basis::Broken, Basis::Broken),

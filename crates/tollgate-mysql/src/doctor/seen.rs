@@ -1,10 +1,11 @@
 //! What one server says of itself.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Row};
+use tollgate_core::far_clock::Reading;
 use tollgate_core::{Error, ErrorKind, Result};
 
 use crate::config::{MySqlConfig, TO_CONNECT};
@@ -37,15 +38,6 @@ pub(super) struct Seen {
     pub(super) encrypted: bool,
     /// Whether the connection leaves this machine.
     pub(super) remote: bool,
-}
-
-/// What a clock said.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Reading {
-    /// By how many microseconds it is ahead of ours.
-    pub(super) ahead: i64,
-    /// How long the answer took: it may be wrong by half of that.
-    pub(super) round_trip: Duration,
 }
 
 impl Seen {

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use tokio::runtime::Handle;
+use tollgate_core::capabilities::Modes;
 use tollgate_core::wait::Outage;
 use tollgate_core::{
     Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Contention, Deadline, Details, Error,
     ErrorKind, Event, Extension, Grant, Keeper, LockName, LockState, LossCause, Mode, Release, Result,
     Revocation, Token, events,
 };
-use tollgate_sql::within;
+use tollgate_sql::{of_sessions, within};
 
 use super::books::{Books, Entry};
-use super::capabilities::capabilities;
 use super::clerk::Clerk;
 use super::connection::Connection;
 use super::desk::{Desk, TO_ANSWER};
@@ -60,7 +60,7 @@ impl SessionBackend {
             clock,
             keeper: Keeper::global()?,
         });
-        Ok(Self { shared, capabilities: capabilities() })
+        Ok(Self { shared, capabilities: of_sessions("mysql-session", Modes::EXCLUSIVE) })
     }
 }
 

@@ -9,7 +9,6 @@
 
 mod backend;
 mod books;
-mod capabilities;
 mod clerk;
 mod connection;
 mod desk;

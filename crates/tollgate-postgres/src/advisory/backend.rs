@@ -12,9 +12,9 @@ use tollgate_core::{
     ErrorKind, Event, Extension, Grant, Keeper, LockName, LockState, LossCause, Mode, Release, Result,
     Revocation, Token, events,
 };
+use tollgate_sql::of_sessions;
 
 use super::books::{Books, Entry, Hopeless};
-use super::capabilities::capabilities;
 use super::clerk::Clerk;
 use super::session::{Taken, token};
 use super::sessions::{Sessions, TO_ANSWER, answered};
@@ -64,7 +64,10 @@ impl AdvisoryBackend {
             clock,
             keeper: Keeper::global()?,
         });
-        Ok(Self { shared, capabilities: capabilities() })
+        Ok(Self {
+            shared,
+            capabilities: of_sessions("postgres-advisory", Modes { shared: true, permit: false }),
+        })
     }
 
     /// Makes every later token of every lock larger than `floor`, as a move from another engine needs it.

@@ -1,7 +1,6 @@
 //! Looking at a PostgreSQL as it really is: what is wrong with it, why that matters, and what to do. Changes nothing.
 
 mod access;
-mod clock;
 mod durability;
 mod load;
 mod seen;
@@ -9,8 +8,8 @@ mod server;
 
 use tollgate_core::guarantees::Basis;
 use tollgate_core::{Checkup, Fault, Finding, Guarantees, Result};
+use tollgate_sql::of_leases;
 
-use crate::capabilities::capabilities;
 use crate::config::PostgresConfig;
 use seen::Seen;
 
@@ -22,7 +21,7 @@ pub async fn examine(config: PostgresConfig) -> Result<Checkup> {
     config.check()?;
     let seen = Seen::look(&config).await?;
     let findings = judge(&seen);
-    let guarantees = guarantees(&capabilities().guarantees, &seen);
+    let guarantees = guarantees(&of_leases("postgres").guarantees, &seen);
     Ok(Checkup { subject: format!("PostgreSQL at {}", config.address()), findings, guarantees })
 }
 
@@ -36,7 +35,7 @@ fn judge(seen: &Seen) -> Vec<Finding> {
     }
     durability::look(seen, &mut findings);
     access::look(seen, &mut findings);
-    clock::look(seen.clock, &mut findings);
+    findings.extend(seen.clock.findings(""));
     load::look(&seen.load, &mut findings);
     findings
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
+use tollgate_core::far_clock::Reading;
 use tollgate_core::{Error, ErrorKind, Result};
 
 use crate::config::{PostgresConfig, TO_CONNECT};
@@ -78,15 +79,6 @@ pub(super) struct Rights {
     pub(super) may_use_schema: bool,
     pub(super) may_create_tables: bool,
     pub(super) may_use_tables: bool,
-}
-
-/// What a clock said.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Reading {
-    /// By how many microseconds it is ahead of ours.
-    pub(super) ahead: i64,
-    /// How long the answer took: it may be wrong by half of that.
-    pub(super) round_trip: Duration,
 }
 
 impl Seen {

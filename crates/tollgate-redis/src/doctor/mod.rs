@@ -1,7 +1,6 @@
 //! Looking at servers as they really are: what is wrong with them, why that matters, and what to do. Changes nothing.
 
 mod access;
-mod clock;
 mod disk;
 mod holes;
 mod memory;
@@ -25,6 +24,9 @@ use crate::endpoint::Endpoint;
 use crate::sentinel::Sentinel;
 pub use redlock::examine_redlock;
 use seen::Seen;
+
+/// What rests on a clock beside leases.
+const TOKENS_TOO: &str = "; and after a loss of data tokens go on from it";
 
 /// Examines the Redis that `config` names, every server of it. Asks over connections of its own and changes nothing.
 ///
@@ -79,7 +81,7 @@ fn of_server(seen: &Seen) -> Vec<Finding> {
     disk::look(seen, &mut findings);
     memory::look(seen, &mut findings);
     replicas::look(seen, &mut findings);
-    clock::look(seen, &mut findings);
+    findings.extend(seen.clock.iter().flat_map(|clock| clock.findings(TOKENS_TOO)));
     findings
 }
 

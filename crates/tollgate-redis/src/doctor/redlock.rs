@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use tollgate_core::far_clock::APART;
 use tollgate_core::{Checkup, Error, Finding, Result};
 
 use super::seen::Seen;
-use super::{access, clock, disk, memory, together, version};
+use super::{TOKENS_TOO, access, disk, memory, together, version};
 use crate::config::Servers;
 use crate::endpoint::Endpoint;
 use crate::redlock::{RedlockConfig, capabilities};
@@ -59,7 +60,7 @@ fn of_node(seen: &Seen) -> Vec<Finding> {
     access::look(seen, &mut findings);
     disk::trouble(seen, &mut findings);
     memory::look(seen, &mut findings);
-    clock::look(seen, &mut findings);
+    findings.extend(seen.clock.iter().flat_map(|clock| clock.findings(TOKENS_TOO)));
     findings
 }
 
@@ -200,7 +201,7 @@ fn clocks(seen: &[Seen]) -> Option<Finding> {
     let (first, earliest) = read().min_by_key(|(_, clock)| clock.ahead)?;
     let (last, latest) = read().max_by_key(|(_, clock)| clock.ahead)?;
     let apart = Duration::from_micros(latest.ahead.abs_diff(earliest.ahead));
-    if apart.saturating_sub((earliest.round_trip + latest.round_trip) / 2) < clock::APART {
+    if apart.saturating_sub((earliest.round_trip + latest.round_trip) / 2) < APART {
         return None;
     }
     Some(Finding::note(

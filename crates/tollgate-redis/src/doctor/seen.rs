@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{AsyncConnectionConfig, FromRedisValue, Pipeline, Value};
+use tollgate_core::far_clock::Reading;
 use tollgate_core::{Error, ErrorKind, OwnerId, Result};
 
 use crate::config::RedisConfig;
@@ -53,15 +54,6 @@ pub(super) struct Seen {
     pub(super) member: Option<String>,
     /// Whether it votes in its present run.
     pub(super) votes: bool,
-}
-
-/// What a clock said.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Reading {
-    /// By how many microseconds it is ahead of ours.
-    pub(super) ahead: i64,
-    /// How long the answer took: it may be wrong by half of that.
-    pub(super) round_trip: Duration,
 }
 
 impl Seen {
@@ -231,7 +223,7 @@ pub(super) mod tests {
             host: "a".to_owned(),
             info: Some(all),
             settings: Some(set),
-            clock: Some(Reading { ahead: 0, round_trip: Duration::from_micros(100) }),
+            clock: Some(Reading { ahead: 0, round_trip: std::time::Duration::from_micros(100) }),
             denied: Vec::new(),
             open: true,
             encrypted: false,
