@@ -24,8 +24,8 @@ pub enum Acquired<P> {
         token: Token,
         /// When the request was sent that the engine let in.
         sent: Moment,
-        /// The engine's time.
-        age: Age,
+        /// The engine's time, if it told.
+        age: Option<Age>,
     },
     /// It waits.
     Queued {
@@ -33,15 +33,15 @@ pub enum Acquired<P> {
         place: P,
         /// The way ahead.
         wait: Wait,
-        /// The engine's time.
-        age: Age,
+        /// The engine's time, if it told.
+        age: Option<Age>,
     },
     /// Somebody else is in, and it did not want to wait.
     Busy {
         /// Who.
         contention: Contention,
-        /// The engine's time.
-        age: Age,
+        /// The engine's time, if it told.
+        age: Option<Age>,
     },
 }
 
@@ -140,8 +140,8 @@ pub fn granted(claim: &Claim, token: Token, sent: Moment) -> Grant {
 }
 
 /// Tells the claim's party the engine's time, if this is its first claim.
-pub fn note_age(claim: &Claim, age: Age) {
-    if let Some(party) = &claim.party {
+pub fn note_age(claim: &Claim, age: Option<Age>) {
+    if let (Some(party), Some(age)) = (&claim.party, age) {
         party.note(age);
     }
 }

@@ -26,8 +26,7 @@ const ROW_STAYS: Duration = Duration::from_secs(45);
 const CONTENDED: Duration = Duration::from_secs(2);
 /// How long a withdrawal waits behind its acquire. Its connection may belong to a runtime that nobody drives any more.
 const BEHIND: Duration = Duration::from_secs(2);
-/// How long whoever finds somebody sitting on a row waits before it looks again, and how often a release does.
-const BLOCKED: Duration = Duration::from_millis(50);
+/// How often a release tries to get past somebody who sits on the row.
 const BLOCKED_TRIES: u32 = 5;
 
 /// One client of a MySQL or MariaDB.
@@ -167,13 +166,9 @@ impl MySql {
             let values = vec![ticket.into(), owner(claim.owner), name.into()];
             let answer = asking.run(Statement::Look, values).await?;
             if let Some(wait) = answer.rows.first().and_then(nothing_to_do) {
-                return Ok(Ok(Acquired::Queued {
-                    place: Ticket(ticket),
-                    wait,
-                    age: age_of(claim).unwrap_or(Age(0)),
-                }));
+                return Ok(Ok(Acquired::Queued { place: Ticket(ticket), wait, age: None }));
             }
-        } else if let Some(age) = age_of(claim)
+        } else if has_its_age(claim)
             && self.is_plain(&claim.name, claim.mode, sent)
             && self.known.has(name, sent)
         {
@@ -185,7 +180,7 @@ impl MySql {
                 return Ok(Token::new(number).map_err(Error::from).map(|token| Acquired::Granted {
                     token,
                     sent,
-                    age,
+                    age: None,
                 }));
             }
         }
@@ -209,38 +204,23 @@ impl MySql {
         Ok(answer)
     }
 
-    /// Keeps a place in the queue while somebody sits on the lock's row.
-    async fn refresh(&self, claim: &Claim, ticket: Ticket) -> Result<Acquired<Ticket>> {
-        let stamp = self.links.clock.now().as_nanos() as i64;
-        let values = vec![
-            millis(claim.ttl).into(),
-            stamp.into(),
-            claim.name.as_str().into(),
-            ticket.0.into(),
-            owner(claim.owner),
-        ];
-        let (_, answer) = self.links.run(Statement::Refresh, values).await?;
-        // If there is no such place any more it is in, or too late: it hears of that when it asks again.
-        let free_in = (answer.changed == 0).then_some(BLOCKED);
-        let age = age_of(claim).unwrap_or(Age(0));
-        Ok(Acquired::Queued { place: ticket, wait: Wait { ahead: 0, free_in, foreign: false }, age })
-    }
-
     /// Makes sure that the last ask of `owner` has arrived, or never will.
     async fn catch_up(&self, owner: OwnerId) -> Result<()> {
-        let Some(left) = self.left_behind.take(owner) else { return Ok(()) };
-        if let Some(flight) = left.flight
-            && let Ok((link, answer)) = tokio::time::timeout(BEHIND, flight).await
-            && answer.as_ref().err().is_none_or(Trouble::is_answer)
-        {
-            link.give_back();
-            return Ok(());
+        let Some(mut left) = self.left_behind.kept(owner) else { return Ok(()) };
+        if let Some(flight) = &mut left.flight {
+            let landed = tokio::time::timeout(BEHIND, flight).await.ok();
+            left.flight = None;
+            if let Some((link, answer)) = landed
+                && answer.as_ref().err().is_none_or(Trouble::is_answer)
+            {
+                link.give_back();
+                left.settle();
+                return Ok(());
+            }
         }
-        let ended = self.links.end(&left.place).await;
-        if ended.is_err() {
-            self.left_behind.leave(owner, Left { place: left.place, flight: None });
-        }
-        ended
+        self.links.end(&left.place).await?;
+        left.settle();
+        Ok(())
     }
 
     /// Runs a statement until nobody sits on the row, or for as long as that makes sense.
@@ -265,26 +245,25 @@ impl Database for MySql {
         &self.capabilities
     }
 
-    fn ask<'a>(&'a self, claim: &'a Claim, how: Ask) -> BoxFuture<'a, Result<Acquired<Ticket>>> {
+    fn ask<'a>(
+        &'a self,
+        claim: &'a Claim,
+        how: Ask,
+        details: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Acquired<Ticket>>>> {
         Box::pin(async move {
             self.catch_up(claim.owner).await?;
-            let details = written(&claim.details)?;
-            let mut pause = BLOCKED;
-            loop {
-                match (self.ask_once(claim, how, &details).await?, how) {
-                    (Some(answer), _) => return Ok(answer),
-                    (None, Ask::Once) => {
-                        let contention = Contention { ahead: None, retry_after: Some(BLOCKED) };
-                        return Ok(Acquired::Busy { contention, age: Age(0) });
-                    }
-                    (None, Ask::Again(ticket)) => return self.refresh(claim, ticket).await,
-                    // A place in the queue is not to be had before they leave.
-                    (None, Ask::ToWait) => {
-                        tokio::time::sleep(pause).await;
-                        pause = (pause * 2).min(BLOCKED * 10);
-                    }
-                }
-            }
+            self.ask_once(claim, how, details).await
+        })
+    }
+
+    fn refresh<'a>(&'a self, claim: &'a Claim, ticket: Ticket) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move {
+            let stamp = self.links.clock.now().as_nanos() as i64;
+            let (name, ttl) = (claim.name.as_str(), millis(claim.ttl));
+            let values = vec![ttl.into(), stamp.into(), name.into(), ticket.0.into(), owner(claim.owner)];
+            let (_, answer) = self.links.run(Statement::Refresh, values).await?;
+            Ok(answer.changed > 0)
         })
     }
 
@@ -414,12 +393,9 @@ fn patience(ttl: Duration) -> Duration {
     (ttl / 12).clamp(Duration::from_millis(30), Duration::from_millis(500))
 }
 
-/// What is to be said of the party's age: it has one, or there is no party. A party that has none asks for the server's time.
-fn age_of(claim: &Claim) -> Option<Age> {
-    match &claim.party {
-        None => Some(Age(0)),
-        Some(party) => party.stamp().age,
-    }
+/// Whether nobody asks for the server's time, which plain statements do not tell: there is no party, or it has its age.
+fn has_its_age(claim: &Claim) -> bool {
+    claim.party.as_ref().is_none_or(|party| party.stamp().age.is_some())
 }
 
 /// The way ahead of a waiter that need not ask.
@@ -438,7 +414,7 @@ fn nothing_to_do(row: &Row) -> Option<Wait> {
 fn acquired(rows: &[Row]) -> Result<Acquired<Ticket>> {
     let row = rows.first().ok_or_else(|| unexpected("an acquire was answered with nothing"))?;
     let outcome = text(row, 0);
-    let age = Age(number(row, 6).unwrap_or(0).unsigned_abs());
+    let age = number(row, 6).map(|age| Age(age.unsigned_abs()));
     let ahead = number(row, 4);
     let free_in = number(row, 5).map(|millis| Duration::from_millis(u64::try_from(millis).unwrap_or(0)));
     let wanted = |at| number(row, at).ok_or_else(|| unexpected("an acquire was answered without a number"));

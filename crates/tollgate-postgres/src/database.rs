@@ -28,8 +28,7 @@ const ROW_STAYS: Duration = Duration::from_secs(45);
 const CONTENDED: Duration = Duration::from_secs(2);
 /// How long a withdrawal waits behind its acquire. Its connection may be driven by a runtime that nobody drives any more.
 const BEHIND: Duration = Duration::from_secs(2);
-/// How long whoever finds somebody sitting on a row waits before it looks again, and how often a release does.
-const BLOCKED: Duration = Duration::from_millis(50);
+/// How often a release tries to get past somebody who sits on the row.
 const BLOCKED_TRIES: u32 = 10;
 
 /// One client of a PostgreSQL.
@@ -133,25 +132,13 @@ impl Postgres {
         Ok(answer)
     }
 
-    /// Keeps a place in the queue while somebody sits on the lock's row.
-    async fn refresh(&self, claim: &Claim, ticket: Ticket) -> Result<Acquired<Ticket>> {
-        let stamp = self.links.clock.now().as_nanos() as i64;
-        let (name, owner, ttl) = (claim.name.as_str(), Owner(claim.owner), millis(claim.ttl));
-        let (_, rows) = self.links.run(Statement::Refresh, &[&name, &ticket.0, &owner, &ttl, &stamp]).await?;
-        // If there is no such place any more it is in, or too late: it hears of that when it asks again.
-        let free_in = rows.is_empty().then_some(BLOCKED);
-        let age = claim.party.as_ref().and_then(|party| party.stamp().age).unwrap_or(Age(0));
-        Ok(Acquired::Queued { place: ticket, wait: Wait { ahead: 0, free_in, foreign: false }, age })
-    }
-
     /// Makes sure that the last ask of `owner` has arrived, or never will.
     async fn catch_up(&self, owner: OwnerId) -> Result<()> {
-        let Some(link) = self.left_behind.take(owner) else { return Ok(()) };
-        let ended = self.links.end(link.process).await;
-        if ended.is_err() {
-            self.left_behind.leave(owner, link);
+        if let Some(link) = self.left_behind.kept(owner) {
+            self.links.end(link.process).await?;
+            link.settle();
         }
-        ended
+        Ok(())
     }
 
     /// Withdraws behind the ask that was not answered. Answers whether that was to be had.
@@ -168,40 +155,37 @@ impl Database for Postgres {
         &self.capabilities
     }
 
-    fn ask<'a>(&'a self, claim: &'a Claim, how: Ask) -> BoxFuture<'a, Result<Acquired<Ticket>>> {
+    fn ask<'a>(
+        &'a self,
+        claim: &'a Claim,
+        how: Ask,
+        details: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Acquired<Ticket>>>> {
         Box::pin(async move {
             self.catch_up(claim.owner).await?;
-            let details = written(&claim.details)?;
-            let mut pause = BLOCKED;
-            loop {
-                match (self.ask_once(claim, how, &details).await?, how) {
-                    (Some(answer), _) => return Ok(answer),
-                    (None, Ask::Once) => {
-                        let contention = Contention { ahead: None, retry_after: Some(BLOCKED) };
-                        return Ok(Acquired::Busy { contention, age: Age(0) });
-                    }
-                    (None, Ask::Again(ticket)) => return self.refresh(claim, ticket).await,
-                    // A place in the queue is not to be had before they leave.
-                    (None, Ask::ToWait) => {
-                        tokio::time::sleep(pause).await;
-                        pause = (pause * 2).min(BLOCKED * 10);
-                    }
-                }
-            }
+            self.ask_once(claim, how, details).await
+        })
+    }
+
+    fn refresh<'a>(&'a self, claim: &'a Claim, ticket: Ticket) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move {
+            let stamp = self.links.clock.now().as_nanos() as i64;
+            let (name, owner, ttl) = (claim.name.as_str(), Owner(claim.owner), millis(claim.ttl));
+            let values: [Value<'_>; 5] = [&name, &ticket.0, &owner, &ttl, &stamp];
+            let (_, rows) = self.links.run(Statement::Refresh, &values).await?;
+            Ok(!rows.is_empty())
         })
     }
 
     fn withdraw<'a>(&'a self, name: &'a LockName, owner: OwnerId) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            if let Some(mut link) = self.left_behind.take(owner) {
-                if self.withdraw_behind(&mut link, name, owner).await {
-                    return Ok(());
-                }
-                if let Err(error) = self.links.end(link.process).await {
-                    self.left_behind.leave(owner, link);
-                    return Err(error);
-                }
+            if let Some(mut link) = self.left_behind.kept(owner)
+                && self.withdraw_behind(&mut link, name, owner).await
+            {
+                link.settle();
+                return Ok(());
             }
+            self.catch_up(owner).await?;
             self.links.run(Statement::Release, &[&name.as_str(), &Owner(owner), &true]).await.map(drop)
         })
     }
@@ -311,14 +295,14 @@ fn said((sent, rows): (Moment, Vec<Row>)) -> Option<Moment> {
 
 /// What `take` answers.
 fn taken(row: &Row, sent: Moment) -> Result<Acquired<Ticket>> {
-    Ok(Acquired::Granted { token: token(row.get(0))?, sent, age: age(row.get(1)) })
+    Ok(Acquired::Granted { token: token(row.get(0))?, sent, age: Some(age(row.get(1))) })
 }
 
 /// What `acquire` answers.
 fn acquired(rows: &[Row]) -> Result<Acquired<Ticket>> {
     let row = rows.first().ok_or_else(|| unexpected("an acquire was answered with nothing"))?;
     let outcome: i8 = row.get(0);
-    let age = age(row.get(6));
+    let age = Some(age(row.get(6)));
     let (ahead, free_in): (Option<i64>, Option<i64>) = (row.get(4), row.get(5));
     let free_in = free_in.map(|millis| Duration::from_millis(u64::try_from(millis).unwrap_or(0)));
     match outcome as u8 {

@@ -153,7 +153,7 @@ impl RedisBackend {
             link.commands(commands).await.map_err(|error| of_request(error, &link))?.into_iter();
         match (answers.next(), answers.next()) {
             (Some(Value::Okay), Some(Value::Int(1))) => {
-                Ok(Some(Acquired::Granted { token, sent, age: Age(token.get()) }))
+                Ok(Some(Acquired::Granted { token, sent, age: Some(Age(token.get())) }))
             }
             (Some(Value::Okay), _) => Box::pin(self.redrawn(asking, claim, key)).await.map(Some),
             // Somebody has it, or it is on another server of the cluster: the script finds out.
@@ -184,11 +184,12 @@ impl RedisBackend {
             ));
         }
         let drawn = acquired(&answer)?;
-        if let (Acquired::Granted { age, .. }, Some(link)) = (&drawn, &asking.over) {
+        if let (Acquired::Granted { age: Some(age), .. }, Some(link)) = (&drawn, &asking.over) {
             link.clock().set(age.0, self.clock.now());
         }
         // Tokens that are ahead of the clock stay so for a while, and proposals from it would be in vain.
-        if matches!(&drawn, Acquired::Granted { token, age, .. } if token.get() > age.0 + A_SECOND) {
+        if matches!(&drawn, Acquired::Granted { token, age: Some(age), .. } if token.get() > age.0 + A_SECOND)
+        {
             self.contended.note(key, self.clock.now());
         }
         Ok(drawn)

@@ -22,7 +22,7 @@ pub(crate) fn acquired(answer: &Value) -> Result<Acquired> {
 fn of_words(text: &str) -> Option<Acquired> {
     let mut words = text.split(' ');
     let mut next = || words.next();
-    let (kind, first, second, age) = (next()?, next()?, next()?, Age(next()?.parse().ok()?));
+    let (kind, first, second, age) = (next()?, next()?, next()?, Some(Age(next()?.parse().ok()?)));
     // Less than nothing if it does not come free by itself.
     let free_in = second.parse().ok().map(Duration::from_millis);
     match kind {

@@ -8,16 +8,18 @@ use futures_util::stream;
 use tollgate_core::inbox::Inbox;
 use tollgate_core::queued::{self, Acquired, Queue, Wait, granted, note_age};
 use tollgate_core::{
-    Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Deadline, Details, Error, ErrorKind,
-    Event, Extension, Grant, Keeper, LockName, LockState, LossCause, Release, Result, Revocation, Token,
-    events,
+    Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Contention, Deadline, Details, Error,
+    ErrorKind, Event, Extension, Grant, Keeper, LockName, LockState, LossCause, Release, Result, Revocation,
+    Token, events,
 };
 
-use crate::database::{Ask, Database, Seen, Ticket};
+use crate::database::{Ask, Database, Seen, Ticket, written};
 use crate::sweep::Sweeper;
 
 /// How often locks are looked at for events.
 const EVENTS_EVERY: Duration = Duration::from_millis(250);
+/// After how long it is looked again whether somebody still sits on a lock's row.
+const SAT_ON: Duration = Duration::from_millis(50);
 
 /// Locks in a database.
 pub struct SqlBackend<D> {
@@ -40,6 +42,32 @@ impl<D: Database> SqlBackend<D> {
         &self.database
     }
 
+    /// Asks until there is an answer, or, from a place in the queue, keeps that.
+    async fn ask(&self, claim: &Claim, how: Ask) -> Result<Acquired<Ticket>> {
+        let details = written(&claim.details)?;
+        let mut pause = SAT_ON;
+        loop {
+            match (self.database.ask(claim, how, &details).await?, how) {
+                (Some(answer), _) => return Ok(answer),
+                (None, Ask::Once) => {
+                    let contention = Contention { ahead: None, retry_after: Some(SAT_ON) };
+                    return Ok(Acquired::Busy { contention, age: None });
+                }
+                (None, Ask::Again(place)) => {
+                    // If it is not there any more it is in, or too late: it hears of that when it asks again.
+                    let free_in = (!self.database.refresh(claim, place).await?).then_some(SAT_ON);
+                    let wait = Wait { ahead: 0, free_in, foreign: false };
+                    return Ok(Acquired::Queued { place, wait, age: None });
+                }
+                // A place in the queue is not to be had before they leave.
+                (None, Ask::ToWait) => {
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(SAT_ON * 10);
+                }
+            }
+        }
+    }
+
     /// Makes every later token of `name` larger than `floor`, as a move from another engine needs it.
     pub async fn raise_floor(&self, name: &LockName, floor: Token) -> Result<()> {
         tollgate_core::floor::check(floor)?;
@@ -51,11 +79,11 @@ impl<D: Database> Queue for SqlBackend<D> {
     type Place = Ticket;
 
     async fn enter(&self, claim: &Claim) -> Result<Acquired<Ticket>> {
-        self.database.ask(claim, Ask::ToWait).await
+        self.ask(claim, Ask::ToWait).await
     }
 
     async fn again(&self, claim: &Claim, place: &Ticket) -> Result<Acquired<Ticket>> {
-        self.database.ask(claim, Ask::Again(*place)).await
+        self.ask(claim, Ask::Again(*place)).await
     }
 
     fn inbox(&self) -> &Arc<Inbox> {
@@ -81,7 +109,7 @@ impl<D: Database> Backend for SqlBackend<D> {
 
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Attempt>> {
         Box::pin(async move {
-            match self.database.ask(claim, Ask::Once).await? {
+            match self.ask(claim, Ask::Once).await? {
                 Acquired::Granted { token, sent, age } => {
                     self.sweeper.is_needed();
                     note_age(claim, age);

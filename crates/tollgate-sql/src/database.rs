@@ -31,9 +31,18 @@ pub trait Database: Send + Sync + 'static {
     /// What its locks can do.
     fn capabilities(&self) -> &Capabilities;
 
-    /// Takes the lock, or a place in its queue, or asks again from there. If it is not known what became of the last ask of
-    /// this claim, nothing of that may arrive after this one.
-    fn ask<'a>(&'a self, claim: &'a Claim, how: Ask) -> BoxFuture<'a, Result<Acquired<Ticket>>>;
+    /// Takes the lock, or a place in its queue, or asks again from there. `None` if somebody sits on the lock's row: then
+    /// nothing was done. `details` are the claim's, as they are stored. If it is not known what became of the last ask of this
+    /// claim, nothing of that may arrive after this one.
+    fn ask<'a>(
+        &'a self,
+        claim: &'a Claim,
+        how: Ask,
+        details: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Acquired<Ticket>>>>;
+
+    /// Keeps a claim's place in the queue, without what somebody may sit on. Answers whether it was there.
+    fn refresh<'a>(&'a self, claim: &'a Claim, ticket: Ticket) -> BoxFuture<'a, Result<bool>>;
 
     /// Takes a claim out, wherever it stands, after the last ask of it has arrived or cannot arrive any more.
     fn withdraw<'a>(&'a self, name: &'a LockName, owner: OwnerId) -> BoxFuture<'a, Result<()>>;

@@ -1,6 +1,7 @@
 //! Acquires that were sent, and that nobody waits for any more: a withdrawal must not overtake them.
 
 use std::collections::HashMap;
+use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tollgate_core::OwnerId;
@@ -30,9 +31,10 @@ impl<W> LeftBehind<W> {
         ways.insert(owner, way);
     }
 
-    /// Which way it went, if its answer was not read. Whoever cannot make sure of it puts it back.
-    pub fn take(&self, owner: OwnerId) -> Option<W> {
-        self.ways().remove(&owner)
+    /// Which way it went, if its answer was not read. It stays known until it is [settled](Kept::settle).
+    pub fn kept(&self, owner: OwnerId) -> Option<Kept<'_, W>> {
+        let way = self.ways().remove(&owner)?;
+        Some(Kept { left_behind: self, owner, way: Some(way) })
     }
 
     /// Forgets all.
@@ -42,5 +44,59 @@ impl<W> LeftBehind<W> {
 
     fn ways(&self) -> MutexGuard<'_, HashMap<OwnerId, W>> {
         self.ways.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One of them, in the hands of whoever makes sure of it. If that is given up, it is as before.
+#[derive(Debug)]
+pub struct Kept<'a, W> {
+    left_behind: &'a LeftBehind<W>,
+    owner: OwnerId,
+    way: Option<W>,
+}
+
+const KEPT: &str = "it is there until it is settled, which consumes this";
+
+impl<W> Kept<'_, W> {
+    /// The ask has arrived, or never will.
+    pub fn settle(mut self) -> W {
+        self.way.take().expect(KEPT)
+    }
+}
+
+impl<W> Deref for Kept<'_, W> {
+    type Target = W;
+
+    fn deref(&self) -> &W {
+        self.way.as_ref().expect(KEPT)
+    }
+}
+
+impl<W> DerefMut for Kept<'_, W> {
+    fn deref_mut(&mut self) -> &mut W {
+        self.way.as_mut().expect(KEPT)
+    }
+}
+
+impl<W> Drop for Kept<'_, W> {
+    fn drop(&mut self) {
+        if let Some(way) = self.way.take() {
+            self.left_behind.leave(self.owner, way);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_made_sure_of_stays_known() {
+        let (left_behind, owner) = (LeftBehind::default(), OwnerId::random());
+        left_behind.leave(owner, 7);
+        drop(left_behind.kept(owner).expect("it is known"));
+        let kept = left_behind.kept(owner).expect("it was given up, so it is still known");
+        assert_eq!(kept.settle(), 7);
+        assert!(left_behind.kept(owner).is_none(), "it is settled");
     }
 }

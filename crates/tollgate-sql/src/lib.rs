@@ -19,6 +19,6 @@ pub use backend::SqlBackend;
 pub use capabilities::{of_leases, of_sessions};
 pub use database::{Ask, Database, Seen, Ticket, millis, written};
 pub use identifier::{check_identifier, named};
-pub use left_behind::LeftBehind;
+pub use left_behind::{Kept, LeftBehind};
 pub use pool::{Lent, Pool};
 pub use within::within;

@@ -1,0 +1,143 @@
+//! What happens to locks when the server has trouble of its own, and when others make it.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use mysql_async::prelude::Queryable;
+use support::{config, connection, locks};
+use tollgate_core::{BootClock, ErrorKind, GuardState, Keeper, Locks};
+use tollgate_testkit::engines::{self, Config, Data};
+
+/// Waits until so many wait for `name`.
+async fn until_waiting(locks: &Locks, name: &str, many: usize) {
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        let state = locks.inspect(name).await.ok().flatten();
+        if state.is_some_and(|state| state.waiters.len() == many) {
+            return;
+        }
+        assert!(Instant::now() < end, "{many} never waited for {name}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_are_killed_cost_nobody_a_lock() {
+    let engine = engines::private(&Config::mariadb()).unwrap();
+    let locks = locks(config(engine.address())).await;
+    let mut root = connection(engine.address()).await;
+    let ttl = Duration::from_secs(2);
+    let guard = locks.lock("a").ttl(ttl).acquire().await.unwrap();
+    let waits = tokio::spawn(locks.lock("a").ttl(ttl).acquire());
+    until_waiting(&locks, "a", 1).await;
+    let mut killed = 0;
+    for _ in 0..4 {
+        let sql = "select id from information_schema.processlist where id <> connection_id() and command <> 'Daemon'";
+        let all: Vec<u64> = root.query(sql).await.unwrap();
+        for id in all {
+            // Some may be gone by then.
+            killed += usize::from(root.query_drop(format!("kill {id}")).await.is_ok());
+        }
+        tokio::time::sleep(ttl / 3).await;
+        assert!(!matches!(guard.state(), GuardState::Lost { .. }));
+    }
+    assert!(killed > 0);
+    guard.check().unwrap();
+    guard.release().await.unwrap();
+    let next = tokio::time::timeout(Duration::from_secs(10), waits).await.unwrap().unwrap().unwrap();
+    next.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_restarted_finds_everybody_where_they_were() {
+    let engine = engines::private(&Config::mariadb()).unwrap();
+    let locks = locks(config(engine.address())).await;
+    let ttl = Duration::from_secs(30);
+    let guard = locks.lock("a").ttl(ttl).acquire().await.unwrap();
+    let token = guard.token();
+    let waits = tokio::spawn(locks.lock("a").ttl(ttl).acquire());
+    until_waiting(&locks, "a", 1).await;
+    engine.stop();
+    let error = locks.lock("b").acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "whoever comes is told: {error}");
+    engine.restart(Data::Kept).unwrap();
+    until_waiting(&locks, "a", 1).await;
+    guard.check().unwrap();
+    guard.release().await.unwrap();
+    let next = tokio::time::timeout(Duration::from_secs(20), waits).await.unwrap().unwrap().unwrap();
+    assert!(next.token() > token);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_stands_still_is_outlasted() {
+    let engine = engines::private(&Config::mariadb()).unwrap();
+    let locks = locks(config(engine.address())).await;
+    let ttl = Duration::from_secs(15);
+    let guard = locks.lock("a").ttl(ttl).acquire().await.unwrap();
+    let waits = tokio::spawn(locks.lock("a").ttl(ttl).acquire());
+    until_waiting(&locks, "a", 1).await;
+    engine.pause();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    engine.resume();
+    until_waiting(&locks, "a", 1).await;
+    guard.check().unwrap();
+    guard.release().await.unwrap();
+    let next = tokio::time::timeout(Duration::from_secs(20), waits).await.unwrap().unwrap().unwrap();
+    next.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_jumps_ahead_ends_leases_and_no_token_steps_back() {
+    let engine = engines::private(&Config::mariadb().own_clock()).unwrap();
+    let locks = locks(config(engine.address())).await;
+    let guard = locks.lock("a").ttl(Duration::from_secs(30)).no_renew().acquire().await.unwrap();
+    engine.set_clock_ahead(Duration::from_secs(3600));
+    let next = locks.lock("a").wait(Duration::from_secs(10)).acquire().await.unwrap();
+    assert!(next.token() > guard.token(), "the old one is refused by its token");
+    engine.set_clock_back(Duration::from_secs(3600));
+    // It overstays, as leases by a wall clock do; nobody else gets in before it leaves.
+    assert!(locks.lock("a").try_acquire().await.unwrap().is_none());
+    let token = next.token();
+    next.release().await.unwrap();
+    assert!(locks.lock("a").acquire().await.unwrap().token() > token);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_without_connections_left_is_said_and_renewals_keep_theirs() {
+    let engine = engines::private(&Config::mariadb().argument("--max-connections=12")).unwrap();
+    let address = engine.address();
+    // Root has one more than the others.
+    connection(address)
+        .await
+        .query_drop("create user plain@localhost; grant all on test.* to plain@localhost")
+        .await
+        .unwrap();
+    let mut config = config(address);
+    config.login.user = "plain".to_owned();
+    let locks = locks(config.clone()).await;
+    let ttl = Duration::from_secs(2);
+    let guard = locks.lock("a").ttl(ttl).acquire().await.unwrap();
+    // Its first renewal opens the keeper's connection.
+    tokio::time::sleep(ttl).await;
+    let mut greedy = Vec::new();
+    let options = || {
+        mysql_async::OptsBuilder::default()
+            .ip_or_hostname(address.ip().to_string())
+            .tcp_port(address.port())
+            .user(Some("plain"))
+            .prefer_socket(false)
+    };
+    while let Ok(one) = mysql_async::Conn::new(options()).await {
+        greedy.push(one);
+    }
+    let clock = std::sync::Arc::new(BootClock::new(Keeper::global().unwrap()));
+    let error = tollgate_mysql::connect(config, clock).await.err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("connections"), "{error}");
+    tokio::time::sleep(ttl * 2).await;
+    guard.check().unwrap();
+    guard.release().await.unwrap();
+    drop(greedy);
+}
