@@ -15,7 +15,8 @@ create table if not exists tollgate_fences (
 ) engine = innodb;
 
 -- What the present transaction is called: null outside of one that was begun. MariaDB tells how many were begun and ended on
--- this connection, MySQL numbers them.
+-- this connection, MySQL numbers them. Ends that nobody asked for (a deadlock, a change of a table) are not counted: so
+-- nothing but a reminder to those who forget rests on it.
 drop procedure if exists tollgate_transaction;
 create procedure tollgate_transaction(out p_id varchar(100))
 sql security invoker
@@ -36,20 +37,23 @@ begin
     end if;
 end;
 
--- Notes that the present transaction may write to a resource.
+-- Notes with which token the present transaction was admitted to a resource. Whoever writes is compared with the mark again.
 drop procedure if exists tollgate_note;
-create procedure tollgate_note(p_resource varbinary(512))
+create procedure tollgate_note(p_resource varbinary(512), p_token bigint)
 sql security invoker
 begin
     declare v_id varchar(100);
+    if p_token is null or p_token not between 1 and 9007199254740991 then
+        signal sqlstate '22003' set message_text = 'Tollgate: a fencing token is a number from 1 to 2^53 - 1';
+    end if;
     call tollgate_transaction(v_id);
     if v_id is null then
         signal sqlstate 'TG428' set message_text = 'Tollgate: begin a transaction first, and admit the token in it';
     end if;
-    if @tollgate_admitted is null or substring_index(@tollgate_admitted, '/', 1) <> v_id then
-        set @tollgate_admitted = concat(v_id, '/');
+    if coalesce(json_value(@tollgate_admitted, '$.id'), '') <> v_id then
+        set @tollgate_admitted = json_object('id', v_id);
     end if;
-    set @tollgate_admitted = concat(@tollgate_admitted, hex(p_resource), '/');
+    set @tollgate_admitted = json_set(@tollgate_admitted, concat('$.r', hex(p_resource)), p_token);
 end;
 
 -- Lets an exclusive holder in, which shuts out everybody before it. Equal passes, smaller is refused.
@@ -59,6 +63,7 @@ sql security invoker
 begin
     declare v_mark bigint;
     declare v_words varchar(128);
+    call tollgate_note(p_resource, p_token);
     insert into tollgate_fences values (p_resource, p_token)
     on duplicate key update token = greatest(token, p_token);
     -- Locked, so that it is the newest, whatever this transaction has seen before.
@@ -67,7 +72,6 @@ begin
         set v_words = concat('Tollgate: stale, ', v_mark, ' was here already');
         signal sqlstate 'TG412' set message_text = v_words;
     end if;
-    call tollgate_note(p_resource);
 end;
 
 -- Lets a shared holder in if its token is not below the mark, and raises nothing.
@@ -77,25 +81,36 @@ sql security invoker
 begin
     declare v_mark bigint;
     declare v_words varchar(128);
+    call tollgate_note(p_resource, p_token);
+    -- What is not there cannot be locked.
+    if not exists (select 1 from tollgate_fences where resource = p_resource) then
+        insert ignore into tollgate_fences values (p_resource, 0);
+    end if;
     select token into v_mark from tollgate_fences where resource = p_resource lock in share mode;
     if v_mark > p_token then
         set v_words = concat('Tollgate: stale, ', v_mark, ' was here already');
         signal sqlstate 'TG412' set message_text = v_words;
     end if;
-    call tollgate_note(p_resource);
 end;
 
--- Refuses who has not admitted a token for a resource in this transaction. For triggers.
+-- Refuses who has not admitted a token for a resource, and whoever did and is stale by now. For triggers. The mark is locked
+-- until the transaction ends, as by admitting: it cannot be raised before this one's writes are over.
 drop procedure if exists tollgate_check;
 create procedure tollgate_check(p_resource varbinary(512))
 sql security invoker
 begin
+    declare v_mark, v_token bigint;
     declare v_id varchar(100);
+    declare v_words varchar(128);
     call tollgate_transaction(v_id);
-    if v_id is null or @tollgate_admitted is null or substring_index(@tollgate_admitted, '/', 1) <> v_id
-        or locate(concat('/', hex(p_resource), '/'), @tollgate_admitted) = 0
-    then
+    set v_token = json_value(@tollgate_admitted, concat('$.r', hex(p_resource)));
+    if v_id is null or v_token is null or json_value(@tollgate_admitted, '$.id') <> v_id then
         signal sqlstate 'TG428'
             set message_text = 'Tollgate: this table is fenced; admit a token in this transaction before writing';
+    end if;
+    select token into v_mark from tollgate_fences where resource = p_resource lock in share mode;
+    if v_mark > v_token then
+        set v_words = concat('Tollgate: stale, ', v_mark, ' was here already');
+        signal sqlstate 'TG412' set message_text = v_words;
     end if;
 end;

@@ -36,7 +36,28 @@ impl Tables {
 /// it is MariaDB's.
 pub fn ddl(config: &MySqlConfig) -> Result<String> {
     config.check()?;
-    Ok(script(&Tables::new(&config.table_prefix), config.dialect.unwrap_or(Dialect::MariaDb)))
+    let script = script(&Tables::new(&config.table_prefix), config.dialect.unwrap_or(Dialect::MariaDb));
+    Ok(for_people(&script))
+}
+
+/// The same as command-line clients take it: they send what ends with a semicolon, unless told otherwise for a while.
+fn for_people(script: &str) -> String {
+    let mut text = String::with_capacity(script.len() + script.len() / 20);
+    let mut within = false;
+    for line in script.lines() {
+        if line.starts_with("create procedure") {
+            text.push_str("delimiter $$\n");
+            within = true;
+        }
+        if within && line == "end;" {
+            text.push_str("end$$\ndelimiter ;\n");
+            within = false;
+        } else {
+            text.push_str(line);
+            text.push('\n');
+        }
+    }
+    text
 }
 
 /// The version comes last: what has one is whole.

@@ -5,10 +5,18 @@
 update tollgate_locks
 set token = last_insert_id(nextval(tollgate_tokens)), owner = null,
     expires = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
-where name = ? and waiters = 0 and holders = 0
+where name = ?
+    -- The dead are counted until somebody looks.
+    and (waiters = 0 and holders = 0 or not exists (
+        select 1 from tollgate_claims c
+        where c.name = tollgate_locks.name and c.expires > timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+        lock in share mode
+    ))
     and (owner is null or expires <= timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) and not exists (
         -- Locked, so that it is the newest.
-        select 1 from tollgate_renewals r where r.owner = tollgate_locks.owner lock in share mode
+        select 1 from tollgate_renewals r
+        where r.owner = tollgate_locks.owner and r.expires > timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+        lock in share mode
     ))
 
 -- :take_counted
@@ -16,10 +24,18 @@ where name = ? and waiters = 0 and holders = 0
 update tollgate_locks
 set token = last_insert_id(counter + 1), counter = counter + 1, owner = null,
     expires = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
-where name = ? and waiters = 0 and holders = 0
+where name = ?
+    -- The dead are counted until somebody looks.
+    and (waiters = 0 and holders = 0 or not exists (
+        select 1 from tollgate_claims c
+        where c.name = tollgate_locks.name and c.expires > timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+        lock in share mode
+    ))
     and (owner is null or expires <= timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) and not exists (
         -- Locked, so that it is the newest.
-        select 1 from tollgate_renewals r where r.owner = tollgate_locks.owner lock in share mode
+        select 1 from tollgate_renewals r
+        where r.owner = tollgate_locks.owner and r.expires > timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+        lock in share mode
     ))
 
 -- :make

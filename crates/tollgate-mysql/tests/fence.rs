@@ -147,6 +147,42 @@ async fn who_forgets_to_admit_cannot_write_to_a_guarded_table() {
     assert_eq!(total(&mut connection, &table).await, 2);
 }
 
+/// A transaction that ended without anybody saying so: a statement that changes a table commits it.
+#[tokio::test]
+async fn a_guarded_table_refuses_who_is_stale_by_now_though_it_was_admitted() {
+    let (mut connection, locks, table) = ground().await;
+    let fence = MySqlFence::around(&table).unwrap();
+    fence.guard(&mut connection, &table).await.unwrap();
+    let (old, new) = (writer(&locks, &table).await, writer(&locks, &table).await);
+    let mut late = support::connection(engines::shared(&Config::mariadb()).address()).await;
+    late.query_drop("set autocommit = 0").await.unwrap();
+    late.query_drop(format!("select * from {table}")).await.unwrap();
+    late.exec_drop("call tollgate_admit(?, ?)", (table.as_bytes(), i64::from(old))).await.unwrap();
+    late.query_drop(format!("create table {table}_other (n integer)")).await.unwrap();
+    write(&mut connection, &fence, new, &table).await.unwrap();
+    late.query_drop("select 1 from tollgate_fences limit 1").await.unwrap();
+    let refused = late.query_drop(format!("update {table} set n = 7")).await.unwrap_err().to_string();
+    assert!(refused.contains("TG412") || refused.contains("TG428"), "{refused}");
+    late.query_drop("rollback").await.unwrap();
+    assert_eq!(total(&mut connection, &table).await, 1);
+}
+
+#[tokio::test]
+async fn tokens_that_are_none_are_refused_and_nothing_is_remembered() {
+    let (mut connection, _locks, table) = ground().await;
+    for token in [-5_i64, 0, 1 << 53, i64::MAX] {
+        let mut tx = connection.start_transaction(TxOpts::default()).await.unwrap();
+        let refused = tx.exec_drop("call tollgate_admit(?, ?)", (table.as_bytes(), token)).await.unwrap_err();
+        assert!(refused.to_string().contains("2^53"), "{refused}");
+        tx.commit().await.unwrap();
+    }
+    let marks: Option<i64> = connection
+        .exec_first("select count(*) from tollgate_fences where resource = ?", (table.as_bytes(),))
+        .await
+        .unwrap();
+    assert_eq!(marks, Some(0));
+}
+
 #[tokio::test]
 async fn ten_who_install_the_fence_at_once_find_it() {
     let engine = engines::private(&Config::mariadb()).unwrap();

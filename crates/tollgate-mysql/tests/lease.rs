@@ -45,9 +45,10 @@ async fn who_may_not_create_tables_hears_how_to_get_them_and_can_use_them_then()
     let error = tollgate_mysql::connect(config.clone(), clock).await.err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     assert!(error.to_string().contains("sql-schema"), "{error}");
-    root.query_drop("use shop").await.unwrap();
-    root.query_drop(ddl(&config).unwrap()).await.unwrap();
-    root.query_drop(ddl(&config).unwrap()).await.expect("it can be run again");
+    // Twice: it can be run again.
+    for _ in 0..2 {
+        support::apply(engine.address(), "shop", &ddl(&config).unwrap());
+    }
     let locks = locks(config).await;
     let guard = locks.lock("a").acquire().await.unwrap();
     let waiting = tokio::spawn(locks.lock("a").acquire());

@@ -113,6 +113,11 @@ fn of_code(code: &SqlState, what: &str) -> (ErrorKind, String) {
              so; set default_transaction_isolation to 'read committed' for this user (ALTER ROLE … SET …)"
                 .to_owned(),
         ),
+        (_, "22P05" | "22021") => (
+            ErrorKind::Config,
+            "the encoding of this database does not have all characters of that name; use names it has, or a database in UTF8"
+                .to_owned(),
+        ),
         (_, "2200H") => (ErrorKind::Unexpected, "no tokens are left in the sequence; use another ?schema=".to_owned()),
         (_, "25006") => (
             ErrorKind::Unavailable,

@@ -8,7 +8,6 @@ use crate::schema::Tables;
 /// A schema, and what the names of tables and functions in it start with.
 #[derive(Debug, Clone)]
 pub(crate) struct Names {
-    schema: String,
     tables: Tables,
 }
 
@@ -21,7 +20,7 @@ impl Default for Names {
 impl Names {
     /// Names that are known to be good.
     pub(crate) fn of(schema: &str, prefix: &str) -> Self {
-        Self { schema: schema.to_owned(), tables: Tables::new(schema, prefix) }
+        Self { tables: Tables::new(schema, prefix) }
     }
 
     pub(crate) fn new(schema: &str, prefix: &str) -> Result<Self> {
@@ -35,10 +34,6 @@ impl Names {
 
     /// SQL that is written for the usual names, with these. It may create the schema, too.
     pub(crate) fn written_into(&self, sql: &str) -> String {
-        let schema = &self.schema;
-        self.tables
-            .named(sql)
-            .replace("create schema tollgate;", &format!("create schema \"{schema}\";"))
-            .replace("nspname = 'tollgate'", &format!("nspname = '{schema}'"))
+        self.tables.named(sql)
     }
 }

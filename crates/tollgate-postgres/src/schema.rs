@@ -14,7 +14,14 @@ use crate::link::Link;
 const VERSION: i32 = 1;
 
 /// All of it.
-const SQL: &str = concat!(include_str!("schema.sql"), "\n", include_str!("transaction.sql"));
+const SQL: &str = concat!(
+    include_str!("schema.sql"),
+    "\n",
+    include_str!("transaction.sql"),
+    "\n",
+    include_str!("fence.sql"),
+    include_str!("grants.sql")
+);
 
 /// How the tables of one client are called.
 #[derive(Debug, Clone)]
@@ -34,6 +41,8 @@ impl Tables {
         named(sql, "tollgate.", |name| format!("\"{schema}\".\"{prefix}{name}\""))
             .replace("schema tollgate to", &format!("schema \"{schema}\" to"))
             .replace("exists tollgate;", &format!("exists \"{schema}\";"))
+            .replace("create schema tollgate;", &format!("create schema \"{schema}\";"))
+            .replace("nspname = 'tollgate'", &format!("nspname = '{schema}'"))
             .replace("exists claims_owner", &format!("exists \"{prefix}claims_owner\""))
     }
 }

@@ -39,10 +39,9 @@ begin
         if not tollgate.free_for_transaction(wanted) then
             raise exception using errcode = 'TG423';
         end if;
-        if found_lock.owner is not null then
-            -- It has expired, and must not come back.
-            update tollgate.locks set owner = null, expires = clock_timestamp() where name = wanted;
-        end if;
+        -- Written, not only locked: whoever waits for the row by then looks at it, and draws a token, anew. And a holder that
+        -- has expired must not come back.
+        update tollgate.locks set owner = null, expires = clock_timestamp() where name = wanted;
         given := nextval('tollgate.tokens');
     exception
         when lock_not_available or sqlstate 'TG423' then

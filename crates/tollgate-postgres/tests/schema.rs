@@ -39,7 +39,7 @@ async fn tables_are_called_as_the_url_says() {
         engine.address(),
         "select string_agg(tablename, ' ' order by tablename) from pg_tables where schemaname = 'Other'",
     );
-    assert_eq!(tables, "my_claims my_locks my_renewals my_version");
+    assert_eq!(tables, "my_claims my_fences my_locks my_renewals my_version");
 }
 
 #[tokio::test]

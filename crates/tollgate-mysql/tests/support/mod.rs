@@ -1,7 +1,9 @@
 //! What tests with servers of their own share.
 #![allow(dead_code, clippy::unwrap_used)]
 
+use std::io::Write;
 use std::net::SocketAddr;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use mysql_async::{Conn, OptsBuilder};
@@ -30,4 +32,14 @@ pub(crate) async fn connection(address: SocketAddr) -> Conn {
         .db_name(Some("test"))
         .prefer_socket(false);
     Conn::new(options).await.unwrap()
+}
+
+/// Has the command-line client run SQL, as people do.
+pub(crate) fn apply(address: SocketAddr, database: &str, sql: &str) {
+    let mut command = Command::new("mariadb");
+    command.args(["-h", "127.0.0.1", "-P", &address.port().to_string(), "-u", "root", database]);
+    let mut client = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    client.stdin.take().unwrap().write_all(sql.as_bytes()).unwrap();
+    let output = client.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

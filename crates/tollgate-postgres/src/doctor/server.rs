@@ -43,7 +43,13 @@ pub(super) fn look(seen: &Seen, findings: &mut Vec<Finding>) {
     } else {
         findings.push(Finding::fine("each connection has a server process of its own"));
     }
-    if seen.isolation != "read committed" {
+    if seen.isolation != "read committed" && seen.pooled {
+        findings.push(Finding::problem(
+            format!("transactions are {} unless they say otherwise, and there is a pooler in between", seen.isolation.to_uppercase()),
+            "locks need READ COMMITTED, and through a pooler our connections cannot say so: no lock can be taken",
+            "alter role … set default_transaction_isolation = 'read committed'",
+        ));
+    } else if seen.isolation != "read committed" {
         findings.push(Finding::note(
             format!("transactions are {} unless they say otherwise", seen.isolation.to_uppercase()),
             "our own connections say READ COMMITTED themselves, but a lock within a transaction of yours is refused above it",
