@@ -168,6 +168,7 @@ fn the_schema_that_is_printed_is_the_one_that_is_used() {
     run.args(["-X", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-U", "postgres", "-qf"]).arg(&sql);
     let applied = run.args(["-p", &engine.address().port().to_string()]).output().unwrap();
     assert!(applied.status.success(), "{}", text(&applied.stderr));
+    assert_eq!(psql(engine.address(), "select mine.t_admit('orders', 42) is not null"), "t");
     // Whoever connects then changes nothing.
     psql(engine.address(), "create role plain login; grant usage on schema mine to plain");
     psql(

@@ -177,3 +177,16 @@ async fn without_tables_it_says_how_to_get_them() {
     assert!(error.to_string().contains("sql-schema"), "{error}");
     tx.rollback().await.unwrap();
 }
+
+#[tokio::test]
+async fn readers_that_died_do_not_shut_transactions_out() {
+    let (locks, mut connection, within, name) = ground().await;
+    let ttl = Duration::from_millis(300);
+    let reader = locks.lock(&name).shared().ttl(ttl).no_renew().acquire().await.unwrap();
+    tokio::time::sleep(ttl * 2).await;
+    let mut tx = connection.start_transaction(TxOpts::default()).await.unwrap();
+    let token = within.lock_in_transaction(&mut tx, &name);
+    let token = tokio::time::timeout(Duration::from_secs(10), token).await.expect("it is free").unwrap();
+    assert!(token > reader.token());
+    tx.commit().await.unwrap();
+}

@@ -140,3 +140,14 @@ async fn a_thousand_held_locks_have_no_connection_each() {
         guard.release().await.unwrap();
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_count_that_somebody_made_wrong_heals() {
+    let engine = engines::private(&Config::postgres()).unwrap();
+    let locks = locks(&url(engine.address())).await.unwrap();
+    let reader = locks.lock("healed").shared().acquire().await.unwrap();
+    assert_eq!(support::psql(engine.address(), "delete from tollgate.claims"), "");
+    let writer = locks.lock("healed").wait(Duration::from_secs(10)).acquire().await.unwrap();
+    assert!(writer.token() > reader.token());
+    writer.release().await.unwrap();
+}

@@ -227,3 +227,36 @@ async fn a_database_without_the_tables_is_told_from_a_lock_that_is_taken() {
     assert_eq!(error.kind(), ErrorKind::Config);
     assert!(error.to_string().contains("sql-schema"), "{error}");
 }
+
+/// The statement that takes a free lock draws its token before it has the row: it must draw again if somebody was in since.
+#[tokio::test]
+async fn tokens_do_not_fall_where_leases_and_transactions_stand_before_one_row() {
+    let locks = locks(shared()).await;
+    locks.lock("mixed").acquire().await.unwrap().release().await.unwrap();
+    let (mut one, mut other) = (client(shared()).await, client(shared()).await);
+    let (lease, looks) = (client(shared()).await, client(shared()).await);
+    let (second_pid, lease_pid) =
+        (value(&other, "pg_backend_pid()").await, value(&lease, "pg_backend_pid()").await);
+    let mut first = one.transaction().await.unwrap();
+    lock_in_transaction(&mut first, "mixed").await.unwrap();
+    let mut second = other.transaction().await.unwrap();
+    let standing = async {
+        let token = lock_in_transaction(&mut second, "mixed").await.unwrap();
+        second.commit().await.unwrap();
+        i64::try_from(token.get()).unwrap()
+    };
+    let taking = async {
+        until_blocked(&looks, &second_pid).await;
+        let sql = "update tollgate.locks set owner = gen_random_uuid(), token = nextval('tollgate.tokens'), \
+                   expires = clock_timestamp() + interval '1 s' \
+                   where name = 'mixed' and owner is null and waiters = 0 and holders = 0 returning token";
+        lease.query_one(sql, &[]).await.unwrap().get::<_, i64>(0)
+    };
+    let leaving = async {
+        let watching = client(shared()).await;
+        until_blocked(&watching, &lease_pid).await;
+        first.commit().await.unwrap();
+    };
+    let (earlier, later, ()) = tokio::join!(standing, taking, leaving);
+    assert!(later > earlier, "{later} was granted after {earlier}");
+}

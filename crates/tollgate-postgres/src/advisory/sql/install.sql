@@ -14,7 +14,7 @@ begin
 end
 $do$;
 
--- The tokens, those of leases too: so they go on rising where the style is changed.
+-- The tokens, those of leases too.
 create sequence if not exists tollgate.tokens maxvalue 9007199254740991;
 
 -- Who holds a lock or waits for it, for people who look. Written some time after the lock was taken, if it is held for
