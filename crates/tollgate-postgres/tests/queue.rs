@@ -151,3 +151,31 @@ async fn a_count_that_somebody_made_wrong_heals() {
     assert!(writer.token() > reader.token());
     writer.release().await.unwrap();
 }
+
+/// Whoever is let in may be told as soon as that is committed: then it has to be on the disk. `synchronous_commit` is what the
+/// transaction that let it in will commit with.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_acquire_that_lets_another_in_waits_for_the_disk_and_one_that_only_queues_up_does_not() {
+    let engine = engines::private(&Config::postgres()).unwrap();
+    let _locks = locks(&url(engine.address())).await.unwrap();
+    let mut someone = client(engine.address()).await;
+    let acquire = |ttl: u32| {
+        format!(
+            "select outcome::text from tollgate.acquire('handed', gen_random_uuid(), \
+             'x', 1, {ttl}, 1, 'nobody', '{{}}', true, null)"
+        )
+    };
+    let mut ask = async |ttl: u32| {
+        let transaction = someone.transaction().await.unwrap();
+        transaction.query_one(&acquire(ttl), &[]).await.unwrap();
+        let sync = "select current_setting('synchronous_commit')";
+        let said: String = transaction.query_one(sync, &[]).await.unwrap().get(0);
+        transaction.commit().await.unwrap();
+        said
+    };
+    assert_eq!(ask(100).await, "on", "it is in");
+    assert_eq!(ask(60_000).await, "off", "it queues up, and nobody was let in");
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    assert_eq!(ask(60_000).await, "on", "it queues up, and the one before it is in since");
+    assert_eq!(number(engine.address(), "select waiters from tollgate.locks where name = 'handed'"), 1);
+}

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use support::{backend_of, client, locks, number, psql, until, url};
-use tollgate_core::{Backend, ErrorKind, GuardState, Keeper, Locks};
+use tollgate_core::{Backend, ErrorKind, GuardState, Locks};
 use tollgate_postgres::PostgresConfig;
 use tollgate_testkit::engines::{self, Config, Data};
 use tollgate_testkit::proxy::{Direction, Fate, Postgres, Proxy};
@@ -309,5 +309,4 @@ async fn runtimes_that_end_take_their_connections_with_them() {
     }
     let ours = "select count(*) from pg_stat_activity where application_name like 'tollgate%'";
     until("they are closed", async || number(engine.address(), ours) <= 5).await;
-    drop(Keeper::global());
 }
