@@ -62,7 +62,7 @@ fn without_protoc() -> Result<(), String> {
 }
 
 fn facade_features() -> Result<(), String> {
-    for features in ["", "etcd", "file", "memory", "postgres", "redis", "zookeeper"] {
+    for features in ["", "etcd", "file", "memory", "mysql", "postgres", "redis", "zookeeper"] {
         let arguments =
             ["clippy", "--quiet", "-p", "tollgate", "--no-default-features", "--features", features];
         must(cargo(&arguments).args(["--", "-D", "warnings"]))?;

@@ -8,6 +8,7 @@ mod dependencies;
 mod examples;
 mod model;
 mod needs;
+mod programs;
 mod soak;
 mod test;
 mod tidy;

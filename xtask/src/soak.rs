@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::test::{How, SOAK_LIMIT, chosen, finish, run_part};
-use crate::{clients, needs};
+use crate::{clients, needs, programs};
 
 /// Tells the tests that this is a soak.
 const SOAK: (&str, &str) = ("TOLLGATE_SOAK", "1");
@@ -15,12 +15,15 @@ pub(crate) fn run(names: &[String]) -> Result<(), String> {
     needs::install()?;
     clients::install(parts.iter().map(|part| part.name))?;
     let started = Instant::now();
-    let how = How { flags: &["--profile", "soak"], environment: &[SOAK, MODEL], limit: Some(SOAK_LIMIT) };
+    println!("building the tests");
+    let packages: Vec<&str> = parts.iter().flat_map(|part| part.packages.iter().copied()).collect();
+    let programs = programs::build(&packages, &["--quiet", "--profile", "soak"])?;
+    let how = How { environment: &[SOAK, MODEL], limit: Some(SOAK_LIMIT) };
     let mut summary = Vec::new();
     for part in parts {
         println!("\n== {} ({:.0} s so far)", part.name, started.elapsed().as_secs_f64());
         let began = Instant::now();
-        let count = run_part(part, &how, &mut Vec::new())?;
+        let count = run_part(part, &programs, &how, &mut Vec::new())?;
         summary.push((part.name.to_owned(), began.elapsed(), count));
     }
     finish(&summary)

@@ -1,12 +1,12 @@
-//! `cargo xtask test`: every part with plain `cargo test`, its time, and one count at the end.
+//! `cargo xtask test`: every part's test programs, their time, and one count at the end.
 
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use crate::cargo::{cargo, must};
+use crate::programs::{self, Program};
 use crate::{clients, needs};
 
 /// A part of the house and the packages it is tested by.
@@ -40,7 +40,6 @@ pub(crate) const SOAK_LIMIT: Duration = Duration::from_secs(6 * 3600);
 /// How a part is run.
 #[derive(Default)]
 pub(crate) struct How<'a> {
-    pub(crate) flags: &'a [&'a str],
     pub(crate) environment: &'a [(&'a str, &'a str)],
     pub(crate) limit: Option<Duration>,
 }
@@ -75,9 +74,7 @@ pub(crate) fn run(names: &[String]) -> Result<(), String> {
     needs::install()?;
     clients::install(parts.iter().map(|part| part.name))?;
     println!("building the tests");
-    // The command-line tests run the binary.
-    must(&mut cargo(&["build", "--quiet", "-p", "tollgate-cli"]))?;
-    must(&mut cargo(&["test", "--quiet", "--workspace", "--tests", "--no-run"]))?;
+    let programs = programs::build(&[], &["--quiet"])?;
     let built = started.elapsed();
     let mut summary = vec![("building".to_owned(), built, Count::default())];
     let mut mutants = Vec::new();
@@ -90,7 +87,7 @@ pub(crate) fn run(names: &[String]) -> Result<(), String> {
             started.elapsed().as_secs_f64()
         );
         let began = Instant::now();
-        let count = run_part(part, &How::default(), &mut mutants)?;
+        let count = run_part(part, &programs, &How::default(), &mut mutants)?;
         summary.push((part.name.to_owned(), began.elapsed(), count));
     }
     mutants.sort();
@@ -98,30 +95,45 @@ pub(crate) fn run(names: &[String]) -> Result<(), String> {
     finish(&summary)
 }
 
-/// Runs one part, shows what it prints, and counts.
-pub(crate) fn run_part(part: &Part, how: &How<'_>, mutants: &mut Vec<String>) -> Result<Count, String> {
-    let mut command = cargo(&["test", "--no-fail-fast", "--tests"]);
-    command.envs(how.environment.iter().copied());
-    command.args(how.flags).args(part.packages.iter().flat_map(|package| ["-p", package]));
-    // In a group of its own, so that everything it started can be ended with it.
-    command.stdout(Stdio::piped()).process_group(0);
-    let mut child = command.spawn().map_err(|error| format!("cargo test: {error}"))?;
-    let alarm = Alarm::set(child.id(), how.limit.unwrap_or(CI_LIMIT));
+/// Runs one part, shows what it prints, and counts. A program that fails does not keep the next one from running.
+pub(crate) fn run_part(
+    part: &Part,
+    programs: &[Program],
+    how: &How<'_>,
+    mutants: &mut Vec<String>,
+) -> Result<Count, String> {
+    let ends = Instant::now() + how.limit.unwrap_or(CI_LIMIT);
     let mut count = Count::default();
-    for line in BufReader::new(child.stdout.take().expect("stdout is piped")).lines().map_while(Result::ok) {
-        count.add(&line);
-        match line.strip_prefix("mutant | ") {
-            Some(mutant) => mutants.push(mutant.to_owned()),
-            None => println!("{line}"),
+    for program in programs.iter().filter(|program| program.is_of(part.packages)) {
+        println!("\n-- {}", program.title());
+        let failed_before = count.failed;
+        let mut command = program.command();
+        command.envs(how.environment.iter().copied());
+        let left = ends.saturating_duration_since(Instant::now());
+        let status = run_program(command, left, |line| {
+            count.add(line);
+            match line.strip_prefix("mutant | ") {
+                Some(mutant) => mutants.push(mutant.to_owned()),
+                None => println!("{line}"),
+            }
+        });
+        let status = status.map_err(|error| format!("{}: {error}", program.title()))?;
+        if !status.success() && count.failed == failed_before {
+            println!("{} ended with {status} before its verdict", program.title());
+            count.failed += 1;
         }
     }
-    let status = child.wait().map_err(|error| format!("cargo test: {error}"))?;
-    drop(alarm);
-    if !status.success() && count.failed == 0 {
-        // It did not even come to its verdict.
-        count.failed = 1;
-    }
     Ok(count)
+}
+
+/// Runs one program, for `limit` at most, and shows `each` line that it prints.
+fn run_program(mut command: Command, limit: Duration, mut each: impl FnMut(&str)) -> io::Result<ExitStatus> {
+    // In a group of its own, so that everything it started can be ended with it.
+    let mut child = command.stdout(Stdio::piped()).process_group(0).spawn()?;
+    let _alarm = Alarm::set(child.id(), limit);
+    let lines = BufReader::new(child.stdout.take().expect("stdout is piped")).lines();
+    lines.map_while(Result::ok).for_each(|line| each(&line));
+    child.wait()
 }
 
 /// Ends a part that hangs.
@@ -134,7 +146,7 @@ impl Alarm {
         let (sender, receiver) = mpsc::channel();
         std::thread::spawn(move || {
             if receiver.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout) {
-                eprintln!("xtask: the part has taken {limit:?} and is ended");
+                eprintln!("xtask: the part has used up its time and is ended");
                 let _ = Command::new("kill").args(["-9", "--", &format!("-{group}")]).status();
             }
         });
@@ -143,7 +155,7 @@ impl Alarm {
 }
 
 impl Count {
-    /// Adds what a closing line of `cargo test` says.
+    /// Adds what the closing line of a test program says.
     fn add(&mut self, line: &str) {
         let Some(result) = line.strip_prefix("test result: ") else { return };
         let number = |word: &str| {
