@@ -35,6 +35,11 @@ pub trait Contender: Send + Sync {
     fn most_connections(&self) -> usize {
         128
     }
+
+    /// Clears away what its clients left in the engine, so that it is not in the way of whoever is next.
+    fn clear_away(&self) -> Waiting<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 }
 
 /// Somebody who takes locks.

@@ -107,6 +107,7 @@ impl Contest {
                 let counts = place == 0 || workload.counts();
                 if counts && workload.suits(&**contender) {
                     rounds.push(workload.run(contender, round).await?);
+                    contender.clear_away().await?;
                 }
                 bar.inc(1);
             }
@@ -124,6 +125,7 @@ impl Contest {
             if workload.suits(&**twin) && workload.counts() {
                 let round = Round { prefix: &prefix, time: self.time, meter: Some(&**meter) };
                 *wire = workload.run(twin, round).await?.wire;
+                twin.clear_away().await?;
             }
             bar.inc(1);
         }

@@ -272,13 +272,16 @@ async fn a_statement_that_was_a_deadlocks_victim_is_tried_again() {
     .await
     .unwrap();
     let waits = tokio::spawn(locks.lock("a").acquire());
-    let blocked = "select count(*) from pg_locks where not granted";
-    until("it stands before their row", async || number(engine.address(), blocked) > 0).await;
+    // Asked over a connection that is there: a statement has five seconds, and a program to ask with takes some of them.
+    let watcher = client(engine.address()).await;
+    let blocked = "select from pg_locks where not granted";
+    until("it stands before their row", async || watcher.execute(blocked, &[]).await.unwrap() > 0).await;
     // The circle closes: they wait for the row of the lock, which the one before their row has locked.
     let closes = sits.execute("select from tollgate.locks where name = 'a' for update", &[]);
     tokio::time::timeout(Duration::from_secs(10), closes).await.unwrap().unwrap();
     sits.commit().await.unwrap();
-    until("it waits", async || locks.inspect("a").await.unwrap().unwrap().waiters.len() == 1).await;
+    let waiting = async || locks.inspect("a").await.unwrap().unwrap().waiters.len() == 1;
+    until("it waits", async || waits.is_finished() || waiting().await).await;
     held.release().await.unwrap();
     tokio::time::timeout(Duration::from_secs(10), waits)
         .await
