@@ -110,6 +110,7 @@ impl EngineName {
             // One for each client, as the others have.
             Arc::new(connections(1)),
             Arc::new(connections(4).shared().named("tollgate, 4 connections for all")),
+            Arc::new(connections(16).shared().named("tollgate, 16 connections for all")),
             Arc::new(Ours::new(&session_url).one_lock_each().named(&format!("tollgate, {session} style"))),
         ]
     }
