@@ -17,7 +17,7 @@ use crate::{holder, show, tell};
 /// what this user may do; for redlock: also whether the nodes are independent. For etcd: it is every member: who answers, who
 /// leads, its version, how full it is, alarms, whether it was restored from a backup, and what this user may do. For postgres:
 /// it is the server: what is on its disk or its replicas when a lock is called held, poolers in between, its clock, whether it
-/// can clean up, and what this user may do.
+/// can clean up, and what this user may do. For mysql: the same. What locks survive is told for the ?style= of the URL.
 ///
 /// Exit code 0 if nothing must be changed, 78 if something must, 69 if it cannot be looked at.
 #[derive(Debug, Args)]

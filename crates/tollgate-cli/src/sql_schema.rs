@@ -10,7 +10,8 @@ use crate::tell;
 ///
 /// Clients make them by themselves when they first connect. Where their user may not, run what this prints as somebody who
 /// may, and let the clients' user use it: the end of the text says how. It is safe to run again. Nobody is asked: the URL
-/// only says which database it is, and how the tables are to be called (?schema=, ?table_prefix=).
+/// only says which database it is, how the tables are to be called (?schema=, ?table_prefix=), and for which style of locks
+/// they are: ?style=advisory and ?style=session need some, too, for tokens and for those who look.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct SqlSchemaArgs {

@@ -26,6 +26,10 @@ const ROW_STAYS: Duration = Duration::from_secs(45);
 const CONTENDED: Duration = Duration::from_secs(2);
 /// How long a withdrawal waits behind its acquire. Its connection may belong to a runtime that nobody drives any more.
 const BEHIND: Duration = Duration::from_secs(2);
+/// How long before it looks whether somebody sits on the row: then both would stand there, and the acquire is ended.
+const MOMENT: Duration = Duration::from_millis(250);
+/// How long a withdrawal waits for the row.
+const TO_WITHDRAW: Duration = Duration::from_millis(300);
 /// How often a release tries to get past somebody who sits on the row.
 const BLOCKED_TRIES: u32 = 5;
 
@@ -142,7 +146,9 @@ impl MySql {
                 Err(trouble) if trouble.is_blocked() => return Ok(None),
                 // It was closed while nobody used it, most likely. Once it is certain that nothing of this arrives any more
                 // it is asked again, by the same owner: whatever came of it is found.
-                Err(trouble) if was_used && trouble.is_of_connection() => self.catch_up(claim.owner).await?,
+                Err(trouble) if was_used && trouble.is_of_connection() => {
+                    self.catch_up(claim.owner, None).await?
+                }
                 Err(trouble) => return Err(trouble.into_error(Statement::Acquire.what())),
             }
         }
@@ -204,11 +210,19 @@ impl MySql {
         Ok(answer)
     }
 
-    /// Makes sure that the last ask of `owner` has arrived, or never will.
-    async fn catch_up(&self, owner: OwnerId) -> Result<()> {
+    /// Makes sure that the last ask of `owner` has arrived, or never will. If it `leaves` a lock, and somebody
+    /// sits on the row of that, it is ended at once.
+    async fn catch_up(&self, owner: OwnerId, leaves: Option<&LockName>) -> Result<()> {
         let Some(mut left) = self.left_behind.kept(owner) else { return Ok(()) };
         if let Some(flight) = &mut left.flight {
-            let landed = tokio::time::timeout(BEHIND, flight).await.ok();
+            let mut landed = tokio::time::timeout(MOMENT, &mut *flight).await.ok();
+            let sat_on = match leaves {
+                Some(name) if landed.is_none() => !self.leaves(name, owner).await?,
+                _ => false,
+            };
+            if landed.is_none() && !sat_on {
+                landed = tokio::time::timeout(BEHIND, flight).await.ok();
+            }
             left.flight = None;
             if let Some((link, answer)) = landed
                 && answer.as_ref().err().is_none_or(Trouble::is_answer)
@@ -221,6 +235,13 @@ impl MySql {
         self.links.end(&left.place).await?;
         left.settle();
         Ok(())
+    }
+
+    /// Takes a claim out. Answers whether the row was to be had; if not, it may still come to that later.
+    async fn leaves(&self, name: &LockName, owner_id: OwnerId) -> Result<bool> {
+        let values = vec![name.as_str().into(), owner(owner_id), true.into()];
+        let left = self.links.run_within(TO_WITHDRAW, Statement::Release, values).await?;
+        Ok(left.is_some())
     }
 
     /// Runs a statement until nobody sits on the row, or for as long as that makes sense.
@@ -252,7 +273,7 @@ impl Database for MySql {
         details: &'a str,
     ) -> BoxFuture<'a, Result<Option<Acquired<Ticket>>>> {
         Box::pin(async move {
-            self.catch_up(claim.owner).await?;
+            self.catch_up(claim.owner, None).await?;
             self.ask_once(claim, how, details).await
         })
     }
@@ -267,11 +288,19 @@ impl Database for MySql {
         })
     }
 
-    fn withdraw<'a>(&'a self, name: &'a LockName, owner_id: OwnerId) -> BoxFuture<'a, Result<()>> {
+    fn withdraw<'a>(&'a self, name: &'a LockName, owner_id: OwnerId) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move {
-            self.catch_up(owner_id).await?;
-            let values = vec![name.as_str().into(), owner(owner_id), true.into()];
-            self.insist(Statement::Release, values).await.map(drop)
+            self.catch_up(owner_id, Some(name)).await?;
+            self.leaves(name, owner_id).await
+        })
+    }
+
+    fn forget<'a>(&'a self, name: &'a LockName, owner_id: OwnerId) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move {
+            let (name, id) = (|| name.as_str().into(), || owner(owner_id));
+            self.links.run(Statement::Forget, vec![id(), name()]).await?;
+            let (_, answer) = self.links.run(Statement::Stands, vec![name(), id(), id(), name()]).await?;
+            Ok(!answer.says_yes())
         })
     }
 

@@ -28,4 +28,5 @@ pub use doctor::examine;
 pub use fence::MySqlFence;
 pub use schema::ddl;
 pub use session::SessionBackend;
+pub use tollgate_sql::Style;
 pub use transaction::MySqlTransactions;

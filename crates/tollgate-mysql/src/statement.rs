@@ -4,7 +4,7 @@ use crate::config::Dialect;
 use crate::schema::Tables;
 
 /// How many there are.
-pub(crate) const COUNT: usize = 18;
+pub(crate) const COUNT: usize = 20;
 
 /// One of them. What each does is told in `statements.sql`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub(crate) enum Statement {
     Kill,
     RenewClaim,
     ExtendBeside,
+    Forget,
+    Stands,
 }
 
 const ALL: [(Statement, &str); COUNT] = [
@@ -48,6 +50,8 @@ const ALL: [(Statement, &str); COUNT] = [
     (Statement::Kill, "kill"),
     (Statement::RenewClaim, "renew_claim"),
     (Statement::ExtendBeside, "extend_beside"),
+    (Statement::Forget, "forget"),
+    (Statement::Stands, "stands"),
 ];
 
 impl Statement {

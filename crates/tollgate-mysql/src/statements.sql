@@ -41,7 +41,7 @@ where name = ? and owner = ? and token is not null
 -- Keeps a place in a queue. It needs nothing of the lock's row, so that nobody who sits on that is in its way.
 update tollgate_claims
 set expires = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) + ? * 1000, sent = ?
-where name = ? and ticket = ? and owner = ? and token is null
+where name = ? and ticket = ? and owner = ? and token is null and expires > 0
 
 -- :look
 -- Whether a waiter has something to do: it was let in, it is forgotten, nobody is in, or its place has to be kept. It
@@ -66,6 +66,16 @@ call tollgate_extend_beside(?, ?, ?)
 
 -- :release
 call tollgate_leave(?, ?, ?)
+
+-- :forget
+-- Ends a claim where it stands, without the lock's row: nobody lets it in, and whoever has the row next removes it. Late
+-- refreshes do not revive it.
+update tollgate_claims set expires = 0 where owner = ? and name = ?
+
+-- :stands
+-- Whether a claim is anywhere and was not forgotten. It waits for nobody.
+select exists (select 1 from tollgate_locks where name = ? and owner = ?)
+    or exists (select 1 from tollgate_claims where owner = ? and name = ? and expires > 0)
 
 -- :revoke
 call tollgate_revoke(?, ?)

@@ -9,12 +9,16 @@ use mysql_async::prelude::Queryable;
 use support::{config, connection, locks};
 use tollgate_core::guarantees::Basis;
 use tollgate_core::{Checkup, ErrorKind, Fault, Severity};
-use tollgate_mysql::{Login, examine};
+use tollgate_mysql::{Login, MySqlConfig, Style};
 use tollgate_testkit::engines::{self, Config, Engine};
 
 fn with(arguments: &[&str]) -> Engine {
     let config = arguments.iter().fold(Config::mariadb(), |config, argument| config.argument(*argument));
     engines::private(&config).unwrap()
+}
+
+async fn examine(config: MySqlConfig) -> tollgate_core::Result<Checkup> {
+    tollgate_mysql::examine(config, Style::Lease).await
 }
 
 /// What was found, apart from what is fine.
@@ -93,4 +97,17 @@ async fn a_server_that_is_not_there_is_unavailable() {
     let config = config(engine.address());
     engine.stop();
     assert_eq!(examine(config).await.unwrap_err().kind(), ErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn of_locks_that_hang_on_connections_it_says_what_those_survive() {
+    let engine = with(&[]);
+    let checkup = tollgate_mysql::examine(config(engine.address()), Style::Session).await.unwrap();
+    assert_eq!(said(&checkup), []);
+    assert!(checkup.subject.starts_with("GET_LOCK of MariaDB"), "{}", checkup.subject);
+    let under = |fault| checkup.guarantees.under(fault);
+    assert_eq!(under(Fault::HolderPaused).exclusion, Basis::Kept, "nothing expires");
+    assert_eq!(under(Fault::ClockForward).exclusion, Basis::Kept, "and no clock is read");
+    let restarted = under(Fault::EngineRestarted);
+    assert_eq!((restarted.exclusion, restarted.tokens), (Basis::Broken, Basis::Kept));
 }

@@ -1,5 +1,6 @@
 //! The steps of the algorithm, as statements to PostgreSQL.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +29,10 @@ const ROW_STAYS: Duration = Duration::from_secs(45);
 const CONTENDED: Duration = Duration::from_secs(2);
 /// How long a withdrawal waits behind its acquire. Its connection may be driven by a runtime that nobody drives any more.
 const BEHIND: Duration = Duration::from_secs(2);
+/// How long before it looks whether somebody sits on the row: then both would stand there, and the acquire is ended.
+const MOMENT: Duration = Duration::from_millis(250);
+/// How long a withdrawal waits for the row.
+const TO_WITHDRAW: Duration = Duration::from_millis(300);
 /// How often a release tries to get past somebody who sits on the row.
 const BLOCKED_TRIES: u32 = 10;
 
@@ -141,12 +146,30 @@ impl Postgres {
         Ok(())
     }
 
-    /// Withdraws behind the ask that was not answered. Answers whether that was to be had.
-    async fn withdraw_behind(&self, link: &mut Link, name: &LockName, owner: OwnerId) -> bool {
-        let (name, owner) = (name.as_str(), Owner(owner));
-        let values: [Value<'_>; 3] = [&name, &owner, &true];
-        let behind = self.links.run_on(link, Statement::Release, &values);
-        matches!(tokio::time::timeout(BEHIND, behind).await, Ok((_, Ok(_))))
+    /// Whether a claim stands anywhere, seen from behind the ask that was not answered; nothing if that cannot be had.
+    async fn stands_behind(&self, link: &mut Link, name: &LockName, owner: OwnerId) -> Result<Option<bool>> {
+        let values: [Value<'_>; 2] = [&name.as_str(), &Owner(owner)];
+        let mut behind = pin!(self.links.run_on(link, Statement::Stands, &values));
+        let mut seen = tokio::time::timeout(MOMENT, &mut behind).await;
+        // Behind a pooler nobody knows what to end.
+        if seen.is_err() && (self.links.is_pooled() || self.leaves(name, owner).await?) {
+            seen = tokio::time::timeout(BEHIND, behind).await;
+        }
+        let Ok((_, Ok(rows))) = seen else { return Ok(None) };
+        Ok(rows.first().map(|row| row.get(0)))
+    }
+
+    /// Takes a claim out. Answers whether the row was to be had; if not, it may still come to that later.
+    async fn leaves(&self, name: &LockName, owner: OwnerId) -> Result<bool> {
+        let values: [Value<'_>; 3] = [&name.as_str(), &Owner(owner), &true];
+        let mut link = self.links.lend().await?;
+        let leaving = self.links.run_on(&mut link, Statement::Release, &values);
+        let Ok((_, rows)) = tokio::time::timeout(TO_WITHDRAW, leaving).await else { return Ok(false) };
+        match self.links.settled(link, rows) {
+            Ok(_) => Ok(true),
+            Err(trouble) if trouble.is_blocked() => Ok(false),
+            Err(trouble) => Err(trouble.into_error(what(Statement::Release))),
+        }
     }
 }
 
@@ -177,16 +200,28 @@ impl Database for Postgres {
         })
     }
 
-    fn withdraw<'a>(&'a self, name: &'a LockName, owner: OwnerId) -> BoxFuture<'a, Result<()>> {
+    fn withdraw<'a>(&'a self, name: &'a LockName, owner: OwnerId) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move {
             if let Some(mut link) = self.left_behind.kept(owner)
-                && self.withdraw_behind(&mut link, name, owner).await
+                && let Some(stands) = self.stands_behind(&mut link, name, owner).await?
             {
                 link.settle();
-                return Ok(());
+                if !stands {
+                    return Ok(true);
+                }
             }
             self.catch_up(owner).await?;
-            self.links.run(Statement::Release, &[&name.as_str(), &Owner(owner), &true]).await.map(drop)
+            self.leaves(name, owner).await
+        })
+    }
+
+    fn forget<'a>(&'a self, name: &'a LockName, owner: OwnerId) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move {
+            let values: [Value<'_>; 2] = [&name.as_str(), &Owner(owner)];
+            self.links.run(Statement::Forget, &values).await?;
+            // A statement of its own: it has to see what those did for whom the first one waited.
+            let (_, rows) = self.links.run(Statement::Stands, &values).await?;
+            Ok(rows.first().is_some_and(|row| !row.get::<_, bool>(0)))
         })
     }
 

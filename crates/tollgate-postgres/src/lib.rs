@@ -32,5 +32,6 @@ pub use backend::{PostgresBackend, connect};
 pub use config::PostgresConfig;
 pub use doctor::examine;
 pub use fence::{NO_TOKEN, PostgresFence, STALE};
-pub use schema::ddl;
+pub use schema::{ddl, ddl_of_advisory};
+pub use tollgate_sql::Style;
 pub use transaction::{TransactionLocks, lock_in_transaction, try_lock_in_transaction};

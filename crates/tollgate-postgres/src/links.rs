@@ -16,6 +16,8 @@ use crate::statement::{Statement, Texts};
 
 /// How long a statement may take. The longest that is normal waits for a row and then for a slow disk.
 pub(crate) const TO_ANSWER: Duration = Duration::from_secs(5);
+/// Longer than a function waits for what others have locked: a second for the lock's row, and one for its holder.
+const BLOCKED_MOST: Duration = Duration::from_millis(2500);
 /// How often what others were in the way of is tried again.
 const TRIES: u32 = 5;
 
@@ -155,8 +157,8 @@ impl Links {
     /// Makes sure that PostgreSQL executes nothing more of what was sent to `process`.
     pub(crate) async fn end(&self, process: Option<i32>) -> Result<()> {
         let Some(process) = process else {
-            // Nobody knows which server process it went to. Whatever it was does not take long.
-            tokio::time::sleep(Duration::from_millis(500)).await;
+            // Nobody knows which server process it went to. Whatever it was waits for a row at most.
+            tokio::time::sleep(BLOCKED_MOST).await;
             return Ok(());
         };
         loop {

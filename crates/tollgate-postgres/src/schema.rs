@@ -53,6 +53,13 @@ pub fn ddl(config: &PostgresConfig) -> Result<String> {
     Ok(Tables::new(&config.schema, &config.table_prefix).named(SQL))
 }
 
+/// The same for `?style=advisory`.
+pub fn ddl_of_advisory(config: &PostgresConfig) -> Result<String> {
+    const SQL: &str = concat!(include_str!("advisory/sql/install.sql"), include_str!("grants.sql"));
+    config.check()?;
+    Ok(Tables::new(&config.schema, &config.table_prefix).named(SQL))
+}
+
 /// Creates what is missing. When several start at once, one does it and the others find it done.
 pub(crate) async fn install(link: &mut Link, tables: &Tables) -> Result<()> {
     if version(link, tables).await? == Some(VERSION) {

@@ -167,8 +167,9 @@ declare
     c tollgate.claims;
 begin
     while l.waiters > 0 and l.owner is null loop
+        -- Locked: one that is given up or refreshed beside the row in this moment is seen as it is then.
         select * into c from tollgate.claims
-        where name = l.name and ticket > l.served order by ticket limit 1;
+        where name = l.name and ticket > l.served order by ticket limit 1 for update;
         if not found then
             l.waiters := 0;
         elsif c.expires <= at then

@@ -5,7 +5,7 @@ use tokio_postgres::types::Type;
 use crate::schema::Tables;
 
 /// How many there are.
-pub(crate) const COUNT: usize = 15;
+pub(crate) const COUNT: usize = 17;
 
 /// One of them. What each does is told in `statements.sql`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub(crate) enum Statement {
     Page,
     Terminate,
     Probe,
+    Forget,
+    Stands,
 }
 
 const ALL: [(Statement, &str); COUNT] = [
@@ -43,6 +45,8 @@ const ALL: [(Statement, &str); COUNT] = [
     (Statement::Page, "page"),
     (Statement::Terminate, "terminate"),
     (Statement::Probe, "probe"),
+    (Statement::Forget, "forget"),
+    (Statement::Stands, "stands"),
 ];
 
 impl Statement {
@@ -50,7 +54,7 @@ impl Statement {
     pub(crate) fn types(self) -> &'static [Type] {
         match self {
             Self::Take => &[Type::TEXT, Type::UUID, Type::INT8, Type::INT8, Type::TEXT],
-            Self::Leave => &[Type::TEXT, Type::UUID],
+            Self::Leave | Self::Forget | Self::Stands => &[Type::TEXT, Type::UUID],
             Self::Release => &[Type::TEXT, Type::UUID, Type::BOOL],
             Self::Renew | Self::RenewTogether => &[Type::TEXT, Type::UUID, Type::INT8, Type::TEXT],
             Self::ExtendBeside => &[Type::TEXT, Type::UUID, Type::INT8],

@@ -39,7 +39,7 @@ returning true
 -- Keeps a place in a queue. It needs nothing of the lock's row, so that nobody who sits on that is in its way.
 update tollgate.claims
 set expires = clock_timestamp() + $4 * interval '1 ms', sent = $5
-where name = $1 and ticket = $2 and owner = $3 and token is null
+where name = $1 and ticket = $2 and owner = $3 and token is null and expires > 'epoch'
 returning set_config('synchronous_commit', 'off', true)
 
 -- :acquire
@@ -51,6 +51,17 @@ select tollgate.extend_beside($1, $2, $3)
 
 -- :release
 select tollgate.leave($1, $2, $3)
+
+-- :forget
+-- Ends a claim where it stands, without the lock's row: nobody lets it in, and whoever has the row next removes it. Late
+-- refreshes do not revive it.
+update tollgate.claims set expires = 'epoch' where owner = $2 and name = $1
+returning set_config('synchronous_commit', 'off', true)
+
+-- :stands
+-- Whether a claim is anywhere and was not forgotten. It waits for nobody.
+select exists (select from tollgate.locks where name = $1 and owner = $2)
+    or exists (select from tollgate.claims where owner = $2 and name = $1 and expires > 'epoch')
 
 -- :revoke
 select tollgate.revoke($1, $2)

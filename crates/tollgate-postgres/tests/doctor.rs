@@ -6,12 +6,16 @@ mod support;
 use support::servers::{client, client_of, locks, secs, shared, url, value};
 use tollgate_core::guarantees::Basis;
 use tollgate_core::{Checkup, ErrorKind, Fault, Finding, Severity};
-use tollgate_postgres::PostgresConfig;
+use tollgate_postgres::{PostgresConfig, Style};
 use tollgate_testkit::engines::{self, Config};
 
 async fn examined(url: &str) -> Checkup {
+    examined_for(url, Style::Lease).await
+}
+
+async fn examined_for(url: &str, style: Style) -> Checkup {
     let config = PostgresConfig::from_url(url).unwrap();
-    let examination = tokio::time::timeout(secs(30), tollgate_postgres::examine(config));
+    let examination = tokio::time::timeout(secs(30), tollgate_postgres::examine(config, style));
     examination.await.expect("it does not hang").expect("it answers")
 }
 
@@ -156,6 +160,25 @@ async fn one_that_is_not_there_is_unavailable() {
     let url = url(&engine);
     engine.kill();
     let config = PostgresConfig::from_url(&url).unwrap();
-    let error = tollgate_postgres::examine(config).await.unwrap_err();
+    let error = tollgate_postgres::examine(config, Style::Lease).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
+#[tokio::test]
+async fn of_advisory_locks_it_says_what_those_survive_and_need() {
+    let engine = engines::private(&Config::postgres()).unwrap();
+    let checkup = examined_for(&url(&engine), Style::Session).await;
+    assert!(checkup.findings.iter().all(|found| found.severity == Severity::Fine), "{:#?}", checkup.findings);
+    assert!(checkup.subject.starts_with("advisory locks of PostgreSQL"), "{}", checkup.subject);
+    let under = |fault| checkup.guarantees.under(fault);
+    assert_eq!(under(Fault::HolderPaused).exclusion, Basis::Kept, "nothing expires");
+    assert_eq!(under(Fault::ClockForward).exclusion, Basis::Kept, "and no clock is read");
+    let restarted = under(Fault::EngineRestarted);
+    assert_eq!((restarted.exclusion, restarted.tokens), (Basis::Broken, Basis::Kept));
+    let _tables = locks(&engine).await;
+    let leases_only = examined_for(&url(&engine), Style::Session).await;
+    finding(&leases_only, Severity::Fine, "may make the tables");
+    let pooler = engines::private(&Config::pgbouncer(engine.address().port())).unwrap();
+    let behind = examined_for(&url(&pooler), Style::Session).await;
+    finding(&behind, Severity::Problem, "a pooler in between");
 }

@@ -3,9 +3,11 @@
 
 mod support;
 
+use std::sync::Arc;
+
 use support::{backend, backend_of, locks, number, psql, url};
-use tollgate_core::ErrorKind;
-use tollgate_postgres::PostgresConfig;
+use tollgate_core::{BootClock, ErrorKind, Keeper, Locks};
+use tollgate_postgres::{AdvisoryBackend, PostgresConfig};
 use tollgate_testkit::engines::{self, Config};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -85,4 +87,24 @@ async fn what_is_wrong_with_a_url_is_said() {
     let error = backend(&url(port.address())).await.err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains(&port.address().port().to_string()), "{error}");
+}
+
+#[tokio::test]
+async fn who_may_not_create_what_advisory_locks_need_can_have_it_made() {
+    let engine = engines::private(&Config::postgres()).unwrap();
+    let address = engine.address();
+    psql(address, "create role plain login; revoke create on database postgres from public");
+    let config = PostgresConfig::from_url(&format!("postgres://plain@{address}/postgres")).unwrap();
+    let clock = || Arc::new(BootClock::new(Keeper::global().unwrap()));
+    let error = AdvisoryBackend::connect(config.clone(), None, clock()).await.err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert!(error.to_string().contains("tollgate sql-schema"), "{error}");
+    let ddl = tollgate_postgres::ddl_of_advisory(&config).unwrap();
+    assert!(!ddl.contains("claims"), "it needs no tables of leases");
+    psql(address, &ddl);
+    for grant in ddl.lines().filter_map(|line| line.strip_prefix("--   grant")) {
+        psql(address, &format!("grant{}", grant.replace("SOMEBODY", "plain")));
+    }
+    let locks = Locks::new(Arc::new(AdvisoryBackend::connect(config, None, clock()).await.unwrap())).unwrap();
+    locks.lock("a").acquire().await.unwrap().release().await.unwrap();
 }

@@ -133,7 +133,15 @@ impl<D: Database> Backend for SqlBackend<D> {
     }
 
     fn withdraw<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<()>> {
-        self.database.withdraw(&claim.name, claim.owner)
+        Box::pin(async move {
+            let (database, name, owner) = (&*self.database, &claim.name, claim.owner);
+            // Whoever gives up is not to wait for somebody who sits on the row, too.
+            if database.withdraw(name, owner).await? || database.forget(name, owner).await? {
+                return Ok(());
+            }
+            let message = "somebody's transaction sits on the row of this lock; the claim was not withdrawn";
+            Err(Error::new(ErrorKind::Unavailable, message))
+        })
     }
 
     fn extend<'a>(

@@ -7,6 +7,15 @@ use tollgate_core::capabilities::{Adopt, Liveness, Modes, Queue, Revoke, Scope, 
 use tollgate_core::guarantees::Basis;
 use tollgate_core::{Capabilities, Fault, Guarantees, LockName};
 
+/// What a lock is in a database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Style {
+    /// A lease in tables.
+    Lease,
+    /// The database's own lock, which hangs on a connection.
+    Session,
+}
+
 /// Leases in tables.
 pub fn of_leases(backend: &'static str) -> Capabilities {
     Capabilities {

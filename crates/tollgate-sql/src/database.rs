@@ -44,8 +44,14 @@ pub trait Database: Send + Sync + 'static {
     /// Keeps a claim's place in the queue, without what somebody may sit on. Answers whether it was there.
     fn refresh<'a>(&'a self, claim: &'a Claim, ticket: Ticket) -> BoxFuture<'a, Result<bool>>;
 
-    /// Takes a claim out, wherever it stands, after the last ask of it has arrived or cannot arrive any more.
-    fn withdraw<'a>(&'a self, name: &'a LockName, owner: OwnerId) -> BoxFuture<'a, Result<()>>;
+    /// Takes a claim out, wherever it stands, after the last ask of it has arrived or cannot arrive any more. `false` if
+    /// somebody sits on the lock's row: the ask is out of the way all the same, and the rest may still be done later.
+    fn withdraw<'a>(&'a self, name: &'a LockName, owner: OwnerId) -> BoxFuture<'a, Result<bool>>;
+
+    /// Ends a claim whose ask is out of the way, without what somebody may sit on: a place in the queue, or a grant that others
+    /// share, counts as dead from now on, and nothing revives it. Answers whether nothing is left that lives; an exclusive grant
+    /// is in the row itself.
+    fn forget<'a>(&'a self, name: &'a LockName, owner: OwnerId) -> BoxFuture<'a, Result<bool>>;
 
     /// Renews a grant, and answers when that was sent; `None` if there is no such grant any more.
     fn extend<'a>(

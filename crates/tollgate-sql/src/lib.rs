@@ -16,7 +16,7 @@ mod sweep;
 mod within;
 
 pub use backend::SqlBackend;
-pub use capabilities::{of_leases, of_sessions};
+pub use capabilities::{Style, of_leases, of_sessions};
 pub use database::{Ask, Database, Seen, Ticket, millis, written};
 pub use identifier::{check_identifier, named};
 pub use left_behind::{Kept, LeftBehind};

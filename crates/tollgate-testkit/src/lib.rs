@@ -2,7 +2,7 @@
 //!
 //! [`conformance`] is the suite every backend must pass, chosen by its capabilities; [`history`] checks
 //! what was observed against the fenced mutex; [`fault`] makes a backend's engine unreliable, [`blocked`] drives it from threads; [`helper`] is
-//! the process that gets killed; [`crowd`] wants one lock, [`foreign`] clients too, and [`storm`] fifty of them; [`fakes`] are small engines of the two shapes that `memory:` and `file:`
+//! the process that gets killed; [`crowd`] wants one lock, [`foreign`] clients too, and [`storm`] fifty of them; somebody has [`sat_on`] it; [`fakes`] are small engines of the two shapes that `memory:` and `file:`
 //! do not have; [`mutants`] are backends that break a promise on purpose; [`engines`] are real ones, started
 //! and killed; [`proxy`] makes trouble on the wire to either.
 
@@ -22,6 +22,7 @@ pub mod helper;
 pub mod history;
 pub mod mutants;
 pub mod proxy;
+pub mod sat_on;
 pub mod scale;
 pub mod storm;
 pub mod subject;

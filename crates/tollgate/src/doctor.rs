@@ -75,14 +75,23 @@ async fn examine(url: &str) -> Result<Checkup> {
         && crate::mysql::SCHEMES.contains(&mysql.scheme)
     {
         crate::connect::check_layers(&mysql)?;
-        return tollgate_mysql::examine(crate::mysql::config(&mysql)?).await;
+        let style = if crate::mysql::is_session(&mysql)? {
+            tollgate_mysql::Style::Session
+        } else {
+            tollgate_mysql::Style::Lease
+        };
+        return tollgate_mysql::examine(crate::mysql::config(&mysql)?, style).await;
     }
     #[cfg(feature = "postgres")]
     if let Ok(postgres) = Url::parse(url)
         && crate::postgres::SCHEMES.contains(&postgres.scheme)
     {
         crate::connect::check_layers(&postgres)?;
-        return tollgate_postgres::examine(crate::postgres::config(&postgres)?).await;
+        let style = match crate::postgres::advisory(&postgres)? {
+            None => tollgate_postgres::Style::Lease,
+            Some(_) => tollgate_postgres::Style::Session,
+        };
+        return tollgate_postgres::examine(crate::postgres::config(&postgres)?, style).await;
     }
     // What can be connected to and has no examination of its own.
     let locks = crate::connect(url).await?;

@@ -22,12 +22,18 @@ fn printed(url: &str) -> Result<String> {
     #[cfg(feature = "mysql")]
     if crate::mysql::SCHEMES.contains(&url.scheme) {
         crate::connect::check_layers(&url)?;
+        // Both styles need the same.
+        crate::mysql::is_session(&url)?;
         return tollgate_mysql::ddl(&crate::mysql::config(&url)?);
     }
     #[cfg(feature = "postgres")]
     if crate::postgres::SCHEMES.contains(&url.scheme) {
         crate::connect::check_layers(&url)?;
-        return tollgate_postgres::ddl(&crate::postgres::config(&url)?);
+        let config = crate::postgres::config(&url)?;
+        return match crate::postgres::advisory(&url)? {
+            None => tollgate_postgres::ddl(&config),
+            Some(_) => tollgate_postgres::ddl_of_advisory(&config),
+        };
     }
     Err(Error::invalid(format!(
         "{}: is no database with tables; write postgres://HOST/DATABASE or mysql://HOST/DATABASE",

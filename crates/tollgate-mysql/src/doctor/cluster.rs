@@ -1,13 +1,14 @@
 //! Who else has the data: replicas, a primary above this server, other nodes of a cluster; and how many clients fit in.
 
 use tollgate_core::Finding;
+use tollgate_sql::Style;
 
 use super::seen::Seen;
 
-pub(super) fn look(seen: &Seen, findings: &mut Vec<Finding>) {
+pub(super) fn look(seen: &Seen, style: Style, findings: &mut Vec<Finding>) {
     writes(seen, findings);
     if seen.is_on("wsrep_on") {
-        galera(seen, findings);
+        galera(seen, style, findings);
     }
     if let Some(replicas) = seen.replicas.filter(|replicas| *replicas > 0) {
         findings.push(Finding::note(
@@ -30,7 +31,15 @@ fn writes(seen: &Seen, findings: &mut Vec<Finding>) {
     }
 }
 
-fn galera(seen: &Seen, findings: &mut Vec<Finding>) {
+fn galera(seen: &Seen, style: Style, findings: &mut Vec<Finding>) {
+    if style == Style::Session {
+        findings.push(Finding::problem(
+            "it is a node of a Galera cluster (wsrep_on = ON)",
+            "GET_LOCK is only one node's, so no lock can be taken with ?style=session",
+            "leave out ?style=session, and send all locks to one node",
+        ));
+        return;
+    }
     findings.push(Finding::note(
         "it is a node of a Galera cluster (wsrep_on = ON)",
         "two nodes may decide at once, and one is told so only when it commits: locks go on, but more slowly. Sequences do not \
@@ -74,8 +83,12 @@ mod tests {
     use super::*;
 
     fn said(seen: &Seen) -> Vec<(Severity, String)> {
+        of(seen, Style::Lease)
+    }
+
+    fn of(seen: &Seen, style: Style) -> Vec<(Severity, String)> {
         let mut findings = Vec::new();
-        look(seen, &mut findings);
+        look(seen, style, &mut findings);
         findings.into_iter().map(|finding| (finding.severity, finding.what)).collect()
     }
 
@@ -91,6 +104,7 @@ mod tests {
     fn on_galera_a_sequence_is_a_problem() {
         let galera = healthy(&[("wsrep_on", "ON")]);
         assert_eq!(said(&galera)[1].0, Severity::Problem);
+        assert_eq!(of(&galera, Style::Session)[0].0, Severity::Problem, "and so is GET_LOCK");
         assert_eq!(said(&Seen { tables: Some("mysql".to_owned()), ..galera }).len(), 1);
     }
 }

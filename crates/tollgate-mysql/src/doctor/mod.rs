@@ -8,31 +8,35 @@ mod version;
 
 use tollgate_core::guarantees::Basis;
 use tollgate_core::{Checkup, Fault, Guarantees, Result};
-use tollgate_sql::of_leases;
+use tollgate_sql::{Style, of_leases};
 
 use crate::config::MySqlConfig;
+use crate::session::capabilities_of_sessions;
 use seen::Seen;
 
-/// Examines the server that `config` names. Asks over a connection of its own and changes nothing.
+/// Examines the server that `config` names, for locks of this style. Asks over a connection of its own and changes nothing.
 ///
 /// # Errors
 /// `Unavailable` if it cannot be reached, `Denied` if it does not let us in; what is wrong with it is a finding.
-pub async fn examine(config: MySqlConfig) -> Result<Checkup> {
+pub async fn examine(config: MySqlConfig, style: Style) -> Result<Checkup> {
     config.check()?;
     let seen = Seen::look(&config).await?;
     let mut findings = Vec::new();
     version::look(&seen, &mut findings);
     access::look(&seen, &mut findings);
     disk::look(&seen, &mut findings);
-    cluster::look(&seen, &mut findings);
+    cluster::look(&seen, style, &mut findings);
     findings.extend(seen.clock.iter().flat_map(|clock| clock.findings("")));
-    let subject = format!("{} at {}", seen.kind(), config.host);
-    Ok(Checkup { subject, findings, guarantees: guarantees(&seen) })
+    let (declared, of) = match style {
+        Style::Lease => (of_leases("mysql"), ""),
+        Style::Session => (capabilities_of_sessions(), "GET_LOCK of "),
+    };
+    let subject = format!("{of}{} at {}", seen.kind(), config.host);
+    Ok(Checkup { subject, findings, guarantees: guarantees(&declared.guarantees, &seen) })
 }
 
 /// What is declared for every server, and less for those that answer before they write to their disks.
-fn guarantees(seen: &Seen) -> Guarantees {
-    let declared = of_leases("mysql").guarantees;
+fn guarantees(declared: &Guarantees, seen: &Seen) -> Guarantees {
     let durable = disk::is_durable(seen);
     Guarantees::new(|fault| match fault {
         Fault::EngineRestarted if !durable => (Basis::Broken, Basis::Broken),

@@ -37,6 +37,11 @@ pub struct SessionBackend {
     capabilities: Capabilities,
 }
 
+/// What locks by `GET_LOCK` can do.
+pub(crate) fn capabilities_of_sessions() -> Capabilities {
+    of_sessions("mysql-session", Modes::EXCLUSIVE)
+}
+
 /// What calls and the keeper share.
 pub(super) struct Shared {
     pub(super) desk: Desk,
@@ -60,7 +65,7 @@ impl SessionBackend {
             clock,
             keeper: Keeper::global()?,
         });
-        Ok(Self { shared, capabilities: of_sessions("mysql-session", Modes::EXCLUSIVE) })
+        Ok(Self { shared, capabilities: capabilities_of_sessions() })
     }
 }
 

@@ -16,3 +16,4 @@ mod key;
 mod view;
 
 pub use backend::SessionBackend;
+pub(crate) use backend::capabilities_of_sessions;

@@ -38,6 +38,11 @@ pub struct AdvisoryBackend {
     capabilities: Capabilities,
 }
 
+/// What advisory locks can do.
+pub(crate) fn capabilities_of_advisory() -> Capabilities {
+    of_sessions("postgres-advisory", Modes { shared: true, permit: false })
+}
+
 /// What calls and the keeper share.
 pub(super) struct Shared {
     pub(super) sessions: Sessions,
@@ -64,10 +69,7 @@ impl AdvisoryBackend {
             clock,
             keeper: Keeper::global()?,
         });
-        Ok(Self {
-            shared,
-            capabilities: of_sessions("postgres-advisory", Modes { shared: true, permit: false }),
-        })
+        Ok(Self { shared, capabilities: capabilities_of_advisory() })
     }
 
     /// Makes every later token of every lock larger than `floor`, as a move from another engine needs it.

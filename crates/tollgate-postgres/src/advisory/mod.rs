@@ -18,3 +18,4 @@ mod texts;
 mod view;
 
 pub use backend::AdvisoryBackend;
+pub(crate) use backend::capabilities_of_advisory;

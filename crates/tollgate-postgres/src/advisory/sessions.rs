@@ -73,8 +73,8 @@ impl Sessions {
             Ok(_) => Ok(()),
             Err(trouble) if trouble.is_denied() => {
                 let message = format!(
-                    "this user may not create what advisory locks need in schema {0}; have somebody who may connect once with \
-                     ?style=advisory, and grant usage on schema {0} and all on what is in it",
+                    "this user may not create what advisory locks need in schema {0}; have somebody who may run what \
+                     `tollgate sql-schema URL` prints, and grant usage on schema {0} and all on what is in it",
                     self.config.schema
                 );
                 Err(Error::new(ErrorKind::Denied, message).caused_by(trouble.into_error("creating tables")))

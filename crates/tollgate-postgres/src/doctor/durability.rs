@@ -1,13 +1,16 @@
 //! What is on a disk, or on another server, when a lock is called held.
 
 use tollgate_core::Finding;
+use tollgate_sql::Style;
 
 use super::seen::Seen;
 
 /// Whether whatever was answered is still there after a crash.
 pub(super) fn survives_a_crash(seen: &Seen) -> bool {
     let durability = &seen.durability;
-    durability.fsync && durability.full_page_writes && durability.synchronous_commit != "off"
+    // Tokens of advisory locks go far ahead after a crash, whatever was on the disk.
+    let waits = seen.style == Style::Session || durability.synchronous_commit != "off";
+    durability.fsync && durability.full_page_writes && waits
 }
 
 /// Whether whatever was answered is on a replica, too.
@@ -32,7 +35,7 @@ fn disk(seen: &Seen, findings: &mut Vec<Finding>) {
             format!("alter system set {setting} = on; then select pg_reload_conf()"),
         ));
     }
-    if durability.synchronous_commit == "off" {
+    if durability.synchronous_commit == "off" && seen.style == Style::Lease {
         findings.push(Finding::problem(
             "synchronous_commit is off",
             "what was answered is not on the disk yet: after a crash the locks of the last moment are forgotten while their \
@@ -41,7 +44,10 @@ fn disk(seen: &Seen, findings: &mut Vec<Finding>) {
         ));
     }
     if survives_a_crash(seen) {
-        findings.push(Finding::fine("locks and tokens are on its disk before they are called held"));
+        findings.push(Finding::fine(match seen.style {
+            Style::Lease => "locks and tokens are on its disk before they are called held",
+            Style::Session => "after a crash tokens go on rising",
+        }));
     }
 }
 

@@ -1,7 +1,7 @@
 -- What a PostgreSQL says of itself, in one row. Changes nothing, and asks for nothing that every user may not see: what is
 -- not shown to this one is null.
 --
--- $1: the schema of the locks. $2: what its tables start with.
+-- $1: the schema of the locks. $2: what its tables start with. $3 and $4: the two without which there are no locks.
 
 select
     current_setting('server_version') as version,
@@ -50,13 +50,13 @@ from
     -- By the catalogue, not by name: who may not use a schema cannot even name what is in it.
     (
         select
-            max(c.oid::bigint) filter (where c.relname = $2 || 'locks')::oid as locks,
-            max(c.oid::bigint) filter (where c.relname = $2 || 'claims')::oid as claims,
+            max(c.oid::bigint) filter (where c.relname = $2 || $3)::oid as locks,
+            max(c.oid::bigint) filter (where c.relname = $2 || $4)::oid as claims,
             max(c.oid::bigint) filter (where c.relname = $2 || 'tokens')::oid as tokens,
-            sum(pg_total_relation_size(c.oid)) filter (where c.relname in ($2 || 'locks', $2 || 'claims'))::bigint as size,
-            sum(greatest(c.reltuples, 0)) filter (where c.relname = $2 || 'locks')::bigint as live
+            sum(pg_total_relation_size(c.oid)) filter (where c.relname in ($2 || $3, $2 || $4))::bigint as size,
+            sum(greatest(c.reltuples, 0)) filter (where c.relname = $2 || $3)::bigint as live
         from pg_class c join pg_namespace n on n.oid = c.relnamespace
-        where n.nspname = $1 and c.relname in ($2 || 'locks', $2 || 'claims', $2 || 'tokens')
+        where n.nspname = $1 and c.relname in ($2 || $3, $2 || $4, $2 || 'tokens')
     ) as tables
     left join lateral (
         select extract(epoch from clock_timestamp() - xact_start) as seconds, pid, state

@@ -8,21 +8,26 @@ mod server;
 
 use tollgate_core::guarantees::Basis;
 use tollgate_core::{Checkup, Fault, Finding, Guarantees, Result};
-use tollgate_sql::of_leases;
+use tollgate_sql::{Style, of_leases};
 
+use crate::advisory::capabilities_of_advisory;
 use crate::config::PostgresConfig;
 use seen::Seen;
 
-/// Examines the PostgreSQL that `config` names. Asks over connections of its own and changes nothing.
+/// Examines the PostgreSQL that `config` names, for locks of this style. Asks over connections of its own and changes nothing.
 ///
 /// # Errors
 /// `Unavailable` if it cannot be reached, `Denied` if it does not let us in; what is wrong with it is a finding.
-pub async fn examine(config: PostgresConfig) -> Result<Checkup> {
+pub async fn examine(config: PostgresConfig, style: Style) -> Result<Checkup> {
     config.check()?;
-    let seen = Seen::look(&config).await?;
+    let seen = Seen::look(&config, style).await?;
     let findings = judge(&seen);
-    let guarantees = guarantees(&of_leases("postgres").guarantees, &seen);
-    Ok(Checkup { subject: format!("PostgreSQL at {}", config.address()), findings, guarantees })
+    let (declared, of) = match style {
+        Style::Lease => (of_leases("postgres"), ""),
+        Style::Session => (capabilities_of_advisory(), "advisory locks of "),
+    };
+    let guarantees = guarantees(&declared.guarantees, &seen);
+    Ok(Checkup { subject: format!("{of}PostgreSQL at {}", config.address()), findings, guarantees })
 }
 
 /// Everything there is to say.
@@ -44,7 +49,8 @@ fn judge(seen: &Seen) -> Vec<Finding> {
 fn guarantees(declared: &Guarantees, seen: &Seen) -> Guarantees {
     Guarantees::new(|fault| match fault {
         Fault::EngineRestarted if !durability::survives_a_crash(seen) => (Basis::Broken, Basis::Broken),
-        Fault::FailedOver if durability::survives_a_fail_over(seen) => {
+        // No replica knows of the locks of connections.
+        Fault::FailedOver if seen.style == Style::Lease && durability::survives_a_fail_over(seen) => {
             (declared.under(Fault::EngineRestarted).exclusion, declared.under(Fault::EngineRestarted).tokens)
         }
         _ => (declared.under(fault).exclusion, declared.under(fault).tokens),

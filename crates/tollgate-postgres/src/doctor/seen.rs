@@ -7,8 +7,10 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 use tollgate_core::far_clock::Reading;
 use tollgate_core::{Error, ErrorKind, Result};
+use tollgate_sql::Style;
 
 use crate::config::{PostgresConfig, TO_CONNECT};
+use crate::link::Value;
 use crate::plain;
 use crate::pooled::is_pooled;
 
@@ -19,6 +21,8 @@ const READINGS: usize = 5;
 /// What was seen.
 #[derive(Debug, Clone)]
 pub(super) struct Seen {
+    /// What kind of locks it is to be good for.
+    pub(super) style: Style,
     pub(super) version: String,
     pub(super) version_number: i32,
     /// A replica, or one that is being restored.
@@ -83,15 +87,15 @@ pub(super) struct Rights {
 
 impl Seen {
     /// Asks over connections of its own.
-    pub(super) async fn look(config: &PostgresConfig) -> Result<Self> {
-        let asked = tokio::time::timeout(TO_CONNECT * 2, Self::ask(config));
+    pub(super) async fn look(config: &PostgresConfig, style: Style) -> Result<Self> {
+        let asked = tokio::time::timeout(TO_CONNECT * 2, Self::ask(config, style));
         asked.await.unwrap_or_else(|_| {
             let message = format!("PostgreSQL at {} does not answer; is it stopped?", config.address());
             Err(Error::new(ErrorKind::Unavailable, message))
         })
     }
 
-    async fn ask(config: &PostgresConfig) -> Result<Self> {
+    async fn ask(config: &PostgresConfig, style: Style) -> Result<Self> {
         let mut server = config.server.clone();
         // A replica has something to say, too.
         server.target_session_attrs(TargetSessionAttrs::Any);
@@ -99,7 +103,12 @@ impl Seen {
         let other = plain::connect(config, &server).await?;
         let asked = async {
             let (schema, prefix) = (&config.schema, &config.table_prefix);
-            let row = one.query_typed_one(LOOK, &[(schema, Type::TEXT), (prefix, Type::TEXT)]).await?;
+            let tables = match style {
+                Style::Lease => ["locks", "claims"],
+                Style::Session => ["sessions", "awake"],
+            };
+            let values: [Value<'_>; 4] = [schema, prefix, &tables[0], &tables[1]];
+            let row = one.query_typed_one(LOOK, &values.map(|value| (value, Type::TEXT))).await?;
             Ok((row, is_pooled(&one, &other).await?, reading(&one).await?))
         };
         let (row, pooled, clock) = asked.await.map_err(|error: tokio_postgres::Error| {
@@ -108,10 +117,11 @@ impl Seen {
                 .caused_by(error)
         })?;
         let private = config.tls.is_some() || is_local(config);
-        Ok(Self::of(&row, config, pooled, clock, private))
+        Ok(Self { pooled, clock, private, ..Self::of(&row, config, style) })
     }
 
-    fn of(row: &Row, config: &PostgresConfig, pooled: bool, clock: Reading, private: bool) -> Self {
+    /// What one statement says.
+    fn of(row: &Row, config: &PostgresConfig, style: Style) -> Self {
         let is_on = |column: &str| row.get::<_, &str>(column) == "on";
         let oldest = row.get::<_, Option<i64>>("oldest_seconds").map(|seconds| Oldest {
             age: Duration::from_secs(seconds.max(0).unsigned_abs()),
@@ -119,6 +129,7 @@ impl Seen {
             state: row.get::<_, Option<&str>>("oldest_state").unwrap_or("open").to_owned(),
         });
         Self {
+            style,
             version: row.get("version"),
             version_number: row.get("version_number"),
             in_recovery: row.get("in_recovery"),
@@ -152,9 +163,9 @@ impl Seen {
                 may_create_tables: row.get("may_create_tables"),
                 may_use_tables: row.get("may_use_tables"),
             },
-            pooled,
-            clock,
-            private,
+            pooled: false,
+            clock: Reading { ahead: 0, round_trip: Duration::ZERO },
+            private: false,
         }
     }
 }
@@ -193,6 +204,7 @@ pub(super) mod tests {
     /// A server on which there is nothing to change.
     pub(crate) fn healthy() -> Seen {
         Seen {
+            style: Style::Lease,
             version: "15.4".to_owned(),
             version_number: 150_004,
             in_recovery: false,

@@ -1,6 +1,7 @@
 //! Which server it is, whether it takes writes, and what stands in between.
 
 use tollgate_core::Finding;
+use tollgate_sql::Style;
 
 use super::seen::Seen;
 
@@ -33,7 +34,13 @@ pub(super) fn look(seen: &Seen, findings: &mut Vec<Finding>) {
             format!("alter role {} reset default_transaction_read_only", seen.rights.user),
         ));
     }
-    if seen.pooled {
+    if seen.pooled && seen.style == Style::Session {
+        findings.push(Finding::problem(
+            "a pooler in between, like PgBouncer, gives each transaction another server process",
+            "an advisory lock would be somebody else's in the next moment, so none can be taken",
+            "connect past it, or leave out ?style=advisory: leases work through it",
+        ));
+    } else if seen.pooled {
         findings.push(Finding::note(
             "a pooler in between, like PgBouncer, gives each transaction another server process",
             "leases work through it, but those who wait poll instead of being told; locks of ?style=advisory do not work \
@@ -92,5 +99,7 @@ mod tests {
         assert_eq!(severest(true, "read committed"), Severity::Note);
         assert_eq!(severest(false, "serializable"), Severity::Note);
         assert_eq!(severest(true, "serializable"), Severity::Problem, "no lock can be taken like that");
+        let advisory = judged(&Seen { pooled: true, style: Style::Session, ..healthy() });
+        assert_eq!(advisory[1].severity, Severity::Problem, "nor an advisory one");
     }
 }

@@ -1,0 +1,105 @@
+//! A user's transaction that sits on what the database keeps of a lock, and people who do not want to wait for that.
+
+use std::time::{Duration, Instant};
+
+use tollgate_core::{ErrorKind, LockRequest, Locks};
+
+use crate::subject::eventually;
+
+/// Sits on the row of a lock until it is told to rise.
+pub trait Sitter {
+    /// From now on nobody else can have that row.
+    fn sit(&mut self, name: &str) -> impl Future<Output = ()>;
+    /// Ends the transaction.
+    fn rise(&mut self) -> impl Future<Output = ()>;
+}
+
+/// How long they wait for the lock.
+const WAIT: Duration = Duration::from_secs(1);
+/// How much later they are told at most, and everything is in order: twice what is usual.
+const LATER: Duration = Duration::from_secs(3);
+/// Longer than any of this takes: what is left behind stays to be seen.
+const TTL: Duration = Duration::from_secs(120);
+
+/// Whoever gives up is told in time, though the row cannot be had, and nothing of it is left. Each of `clients` is used once.
+pub async fn who_gives_up_is_told_in_time_and_leaves_nothing(
+    clients: [Locks; 4],
+    other: &Locks,
+    sitter: &mut impl Sitter,
+) {
+    let name = "sat/on";
+    let modes: [fn(LockRequest) -> LockRequest; 2] = [|request| request, LockRequest::shared];
+    for (at, client) in clients.into_iter().enumerate() {
+        let mode = modes[at % 2];
+        // Some stand in the queue by then, and the others never get there.
+        let queues = at < 2;
+        let holder = other.lock(name).ttl(TTL).acquire().await.unwrap();
+        if !queues {
+            sitter.sit(name).await;
+        }
+        let began = Instant::now();
+        let waits = tokio::spawn(mode(client.lock(name)).ttl(TTL).wait(WAIT).acquire());
+        if queues {
+            until_waiting(other, name, 1).await;
+            sitter.sit(name).await;
+        }
+        let error = waits.await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+        client.close().await;
+        let took = began.elapsed();
+        println!("client {at}: all was done {took:?} after it came, which waited for {WAIT:?}");
+        assert!(took < WAIT + LATER, "{took:?}");
+        until_waiting(other, name, 0).await;
+        sitter.rise().await;
+        holder.release().await.unwrap();
+        let next = other.lock(name).ttl(TTL).try_acquire().await.unwrap();
+        next.expect("nobody is in, and nobody waits").release().await.unwrap();
+    }
+}
+
+/// Whoever does not wait at all is told so.
+pub async fn who_does_not_wait_is_told_at_once(client: &Locks, sitter: &mut impl Sitter) {
+    let name = "sat/at/once";
+    client.lock(name).acquire().await.unwrap().release().await.unwrap();
+    sitter.sit(name).await;
+    let began = Instant::now();
+    assert!(client.lock(name).try_acquire().await.unwrap().is_none());
+    assert!(began.elapsed() < LATER, "{:?}", began.elapsed());
+    sitter.rise().await;
+    let next = client.lock(name).try_acquire().await.unwrap();
+    next.expect("nobody is in").release().await.unwrap();
+}
+
+/// The row comes free in the very moment in which somebody gives up: the request may still be granted, and is not left.
+pub async fn what_is_granted_late_is_given_back(
+    client: &Locks,
+    other: &Locks,
+    rounds: u32,
+    sitter: &mut impl Sitter,
+) {
+    let name = "sat/late";
+    other.lock(name).acquire().await.unwrap().release().await.unwrap();
+    let wait = Duration::from_millis(30);
+    for round in 0..rounds {
+        sitter.sit(name).await;
+        let request = client.lock(name).ttl(TTL).wait(wait);
+        let waits = tokio::spawn(if round % 2 == 0 { request } else { request.shared() }.acquire());
+        tokio::time::sleep(wait * 2 / 3 + wait * (round % 16) / 16).await;
+        sitter.rise().await;
+        match waits.await.unwrap() {
+            Ok(guard) => drop(guard.release().await.unwrap()),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Timeout, "{error}"),
+        }
+        let took = async || other.lock(name).ttl(TTL).try_acquire().await.unwrap();
+        let next = eventually(&format!("it is free in round {round}"), took).await;
+        next.release().await.unwrap();
+    }
+}
+
+async fn until_waiting(locks: &Locks, name: &str, many: usize) {
+    let waiters = || async {
+        let state = locks.inspect(name).await.unwrap();
+        (state.map_or(0, |state| state.waiters.len()) == many).then_some(())
+    };
+    eventually(&format!("{many} wait for {name}"), waiters).await;
+}
