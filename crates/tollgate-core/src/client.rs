@@ -16,6 +16,8 @@ use crate::error::{Error, Result};
 use crate::guarantees::Guarantee;
 use crate::keeper::Keeper;
 use crate::lock::LockRequest;
+use crate::rw_lock::RwLock;
+use crate::semaphore::Semaphore;
 use crate::set::SetRequest;
 use crate::state::{Event, LockState};
 
@@ -82,6 +84,16 @@ impl Locks {
     /// ```
     pub fn lock(&self, name: impl AsRef<str>) -> LockRequest {
         LockRequest::new(self.client.clone(), name.as_ref())
+    }
+
+    /// The lock `name`, to read or write under; see [`RwLock`].
+    pub fn rw_lock(&self, name: impl AsRef<str>) -> RwLock {
+        RwLock::new(self.lock(name))
+    }
+
+    /// `limit` permits of `name`; see [`Semaphore`].
+    pub fn semaphore(&self, name: impl AsRef<str>, limit: u32) -> Semaphore {
+        Semaphore::new(self.lock(name).permit(limit))
     }
 
     /// A request for several locks, all or nothing; see [`SetRequest`].

@@ -60,7 +60,8 @@ pub use tollgate_core::{
     Age, Capabilities, Checkup, DEFAULT_TTL, Deadline, Details, Error, ErrorKind, Event, Fault, Fence,
     Finding, Grant, Guarantee, Guarantees, Guard, GuardState, Guards, Happening, Holder, InvalidName,
     InvalidToken, Lease, LockName, LockRequest, LockState, Locks, LossCause, Mark, Mode, Moment, OwnerId,
-    PartyHandle, Release, Result, Revocation, SetRequest, Severity, States, Token, Waiter, parse_duration,
+    PartyHandle, Release, Result, Revocation, RwLock, Semaphore, SetRequest, Severity, States, Token, Waiter,
+    parse_duration,
 };
 
 #[cfg(feature = "redis")]

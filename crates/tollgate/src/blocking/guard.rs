@@ -108,7 +108,7 @@ impl Deref for Guard {
 /// ```
 #[derive(Debug, Clone)]
 pub struct Lease {
-    inner: crate::Lease,
+    pub(super) inner: crate::Lease,
     keeper: Keeper,
 }
 

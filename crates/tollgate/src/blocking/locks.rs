@@ -9,7 +9,7 @@ use tollgate_core::{
     BoxStream, Capabilities, Event, Grant, Guarantee, Keeper, LockState, Release, Result, Revocation, Token,
 };
 
-use super::{Guard, LockRequest, SetRequest};
+use super::{Guard, LockRequest, RwLock, Semaphore, SetRequest};
 
 /// Locks on one engine; see [`tollgate::Locks`](crate::Locks). Cloning is cheap.
 ///
@@ -40,6 +40,16 @@ impl Locks {
     /// A request for the lock `name`.
     pub fn lock(&self, name: impl AsRef<str>) -> LockRequest {
         LockRequest::new(self.inner.lock(name), self.keeper.clone())
+    }
+
+    /// The lock `name`, to read or write under.
+    pub fn rw_lock(&self, name: impl AsRef<str>) -> RwLock {
+        RwLock::new(self.inner.rw_lock(name), self.keeper.clone())
+    }
+
+    /// `limit` permits of `name`.
+    pub fn semaphore(&self, name: impl AsRef<str>, limit: u32) -> Semaphore {
+        Semaphore::new(self.inner.semaphore(name, limit), self.keeper.clone())
     }
 
     /// A request for several locks, all or nothing.

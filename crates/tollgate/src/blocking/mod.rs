@@ -21,11 +21,13 @@
 
 mod guard;
 mod locks;
+mod modes;
 mod request;
 mod set;
 
 pub use guard::{Guard, Lease};
 pub use locks::{Each, Locks};
+pub use modes::{RwLock, Semaphore};
 pub use request::LockRequest;
 pub use set::{Guards, SetRequest};
 use tollgate_core::{Keeper, Result};
