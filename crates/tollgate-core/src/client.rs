@@ -12,6 +12,7 @@ use crate::backend::{Backend, BoxStream, Revocation};
 use crate::capabilities::Capabilities;
 use crate::clock::{BootClock, Clock};
 use crate::count::Count;
+use crate::election::Election;
 use crate::error::{Error, Result};
 use crate::guarantees::Guarantee;
 use crate::keeper::Keeper;
@@ -94,6 +95,11 @@ impl Locks {
     /// `limit` permits of `name`; see [`Semaphore`].
     pub fn semaphore(&self, name: impl AsRef<str>, limit: u32) -> Semaphore {
         Semaphore::new(self.lock(name).permit(limit))
+    }
+
+    /// The election of a leader; see [`Election`].
+    pub fn election(&self, name: impl AsRef<str>) -> Election {
+        Election::new(self.clone(), name.as_ref())
     }
 
     /// A request for several locks, all or nothing; see [`SetRequest`].

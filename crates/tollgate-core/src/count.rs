@@ -41,6 +41,13 @@ impl Count {
     }
 }
 
+impl Counted {
+    /// One more of the same.
+    pub(crate) fn another(&self) -> Self {
+        self.0.one()
+    }
+}
+
 impl Drop for Counted {
     fn drop(&mut self) {
         let Shared { under_way, none } = &*self.0.0;

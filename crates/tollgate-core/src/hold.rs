@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 use tollgate_types::{Mode, Moment};
 
 use crate::backend::{Backend, LossCause, Note};
+use crate::claim::Details;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fence::Fence;
@@ -252,10 +253,10 @@ impl Hold {
         self.told.listen()
     }
 
-    /// Renews now, for as long as the lock has a ttl, and notes the outcome.
-    pub(crate) async fn renew(&self) -> Result<()> {
+    /// Renews now, for as long as the lock has a ttl, with other details if there are some, and notes the outcome.
+    pub(crate) async fn renew(&self, details: Option<&Details>) -> Result<()> {
         use crate::backend::Extension;
-        match self.backend.extend(&self.grant, self.grant.ttl, None).await {
+        match self.backend.extend(&self.grant, self.grant.ttl, details).await {
             Ok(Extension::Extended { deadline }) => {
                 self.renewed(deadline);
                 Ok(())
@@ -288,7 +289,7 @@ impl Hold {
         }
         tokio::select! {
             biased;
-            renewed = self.renew() => renewed?,
+            renewed = self.renew(None) => renewed?,
             // An engine that does not answer must not keep the caller beyond its own loss.
             () = self.clock.sleep_until(self.deadline().0) => {}
             _ = self.watch().lost() => {}
@@ -301,6 +302,16 @@ impl Hold {
             )
             .on(&self.grant.name)),
             _ => Ok(()),
+        }
+    }
+
+    /// Has everybody see other details.
+    pub(crate) async fn tell(&self, details: &Details) -> Result<()> {
+        self.check()?;
+        tokio::select! {
+            biased;
+            told = self.renew(Some(details)) => told,
+            cause = self.watch().lost() => Err(self.lost_error(cause)),
         }
     }
 

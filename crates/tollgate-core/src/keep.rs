@@ -46,7 +46,7 @@ pub(crate) async fn keep(hold: Arc<Hold>, mut renew_at: Moment) {
             let renewed = tokio::select! {
                 // The answer first: after a stop it and the end of our patience are there together.
                 biased;
-                renewed = AssertUnwindSafe(hold.renew()).catch_unwind() => match renewed {
+                renewed = AssertUnwindSafe(hold.renew(None)).catch_unwind() => match renewed {
                     Ok(renewed) => renewed.is_ok(),
                     // A driver that panics has not renewed.
                     Err(_) => {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
-use tollgate_core::{BootClock, Guard, Keeper, LockName, Locks};
+use tollgate_core::{BootClock, Guard, Keeper, Leadership, LockName, Locks};
 
 use crate::subject::{PATIENCE, Subject, World};
 
@@ -22,6 +22,12 @@ enum Order {
     Acquire {
         name: LockName,
         ttl: Duration,
+    },
+    /// Campaigns, proclaims `value`, and leads until it is killed.
+    Campaign {
+        name: LockName,
+        ttl: Duration,
+        value: String,
     },
     Fence,
     Release,
@@ -109,6 +115,11 @@ impl Helper {
         }
     }
 
+    /// Campaigns, without waiting for the outcome.
+    pub fn campaign(&mut self, name: &LockName, ttl: Duration, value: &str) {
+        self.order(&Order::Campaign { name: name.clone(), ttl, value: value.to_owned() });
+    }
+
     /// Uses the guard.
     pub async fn fence(&mut self) -> Reply {
         self.order(&Order::Fence);
@@ -173,15 +184,27 @@ async fn serve(subject: &dyn Subject, address: &str) {
         }
     });
     say(&Reply::Ready);
-    let mut guard = None;
+    let mut hands = Hands::default();
     while let Some(line) = orders.recv().await {
         let order = serde_json::from_str(&line).expect("orders are well-formed");
-        say(&obey(&locks, &mut guard, order).await);
+        say(&obey(&locks, &mut hands, order).await);
     }
 }
 
-async fn obey(locks: &Locks, guard: &mut Option<Guard>, order: Order) -> Reply {
+/// What a helper holds.
+#[derive(Default)]
+struct Hands {
+    guard: Option<Guard>,
+    leadership: Option<Leadership>,
+}
+
+async fn obey(locks: &Locks, hands: &mut Hands, order: Order) -> Reply {
+    let Hands { guard, leadership } = hands;
     match order {
+        Order::Campaign { name, ttl, value } => match locks.election(&name).ttl(ttl).campaign(value).await {
+            Ok(elected) => Reply::Granted(leadership.insert(elected).epoch().get()),
+            Err(error) => Reply::Failed(error.to_string()),
+        },
         Order::Acquire { name, ttl } => match locks.lock(&name).ttl(ttl).acquire().await {
             Ok(granted) => {
                 let token = granted.token().get();

@@ -57,11 +57,11 @@ pub use doctor::doctor;
 pub use redlock::redlock_init;
 pub use sql_schema::sql_schema;
 pub use tollgate_core::{
-    Age, Capabilities, Checkup, DEFAULT_TTL, Deadline, Details, Error, ErrorKind, Event, Fault, Fence,
-    Finding, Grant, Guarantee, Guarantees, Guard, GuardState, Guards, Happening, Holder, InvalidName,
-    InvalidToken, Lease, LockName, LockRequest, LockState, Locks, LossCause, Mark, Mode, Moment, OwnerId,
-    PartyHandle, Release, Result, Revocation, RwLock, Semaphore, SetRequest, Severity, States, Token, Waiter,
-    parse_duration,
+    Age, Capabilities, Checkup, DEFAULT_TTL, Deadline, Details, Election, Error, ErrorKind, Event, Fault,
+    Fence, Finding, Grant, Guarantee, Guarantees, Guard, GuardState, Guards, Happening, Holder, InvalidName,
+    InvalidToken, Leader, Leadership, Lease, LockName, LockRequest, LockState, Locks, LossCause, Mark, Mode,
+    Moment, OwnerId, PartyHandle, Release, Result, Revocation, RwLock, Semaphore, SetRequest, Severity,
+    States, Token, Waiter, parse_duration,
 };
 
 #[cfg(feature = "redis")]

@@ -4,6 +4,7 @@
 mod adopting;
 mod cancelling;
 mod clocks;
+mod electing;
 mod executors;
 mod expiring;
 mod limiting;
@@ -73,6 +74,7 @@ pub fn cases() -> Vec<Case> {
         adopting::CASES,
         cancelling::CASES,
         clocks::CASES,
+        electing::CASES,
         executors::CASES,
         expiring::CASES,
         limiting::CASES,

@@ -1,0 +1,240 @@
+//! Elections: a lock whose holder leads, says something, and can be seen by everybody.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::{Stream, StreamExt, stream};
+use serde::{Deserialize, Serialize};
+use tollgate_types::Token;
+
+use crate::backend::BoxStream;
+use crate::claim::Details;
+use crate::client::Locks;
+use crate::error::Result;
+use crate::leadership::{Leadership, Work};
+use crate::lock::LockRequest;
+use crate::state::Event;
+
+/// Under which key of a holder's details everybody finds what it proclaims.
+const VALUE: &str = "value";
+/// How often observers look at what a leader proclaims. A new leader they hear of earlier, where the engine tells.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// An election: of all who campaign for a name, one leads. It is the lock of that name, so that whoever takes the lock leads,
+/// and its token is the leader's *epoch*: it rises from leader to leader.
+///
+/// A leader that was stopped for longer than its ttl still believes that it leads when it wakes up, until its next look at
+/// [`check`](crate::Lease::check). Have what it writes to [refuse stale epochs](Leadership::fence).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("memory:doc-election").await?;
+/// let election = locks.election("scheduler");
+/// let leadership = election.campaign("10.0.0.7:8080").await?;
+///
+/// let leader = election.leader().await?.expect("there is one");
+/// assert_eq!((leader.epoch, leader.value.as_str()), (leadership.epoch(), "10.0.0.7:8080"));
+/// leadership.resign().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Election {
+    locks: Locks,
+    name: String,
+    request: LockRequest,
+}
+
+/// Who leads.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("memory:doc-leader").await?;
+/// let _leadership = locks.election("scheduler").campaign("10.0.0.7:8080").await?;
+/// let leader = locks.election("scheduler").leader().await?.expect("there is one");
+/// println!("{} leads in epoch {}, process {}", leader.value, leader.epoch, leader.details.pid);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leader {
+    /// The token of its lock: larger than that of every leader before.
+    pub epoch: Token,
+    /// What it proclaims; empty if it says nothing.
+    pub value: String,
+    /// Who it is.
+    pub details: Details,
+}
+
+impl Election {
+    pub(crate) fn new(locks: Locks, name: &str) -> Self {
+        let request = locks.lock(name);
+        Self { locks, name: name.to_owned(), request }
+    }
+
+    /// How long a leader leads that nobody hears of any more; 30 s unless said.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.request = self.request.ttl(ttl);
+        self
+    }
+
+    /// Campaigns at most this long. Without it [`campaign`](Self::campaign) waits for ever.
+    pub fn wait(mut self, most: Duration) -> Self {
+        self.request = self.request.wait(most);
+        self
+    }
+
+    /// Waits until this one leads, and has it proclaim `value`: where it is to be found, for example.
+    ///
+    /// May be dropped at any await: it does not stand for election any more then. Fails with `Timeout` if
+    /// [`wait`](Self::wait) was not enough.
+    pub async fn campaign(&self, value: impl Into<String>) -> Result<Leadership> {
+        let said = said(value.into());
+        said.check().map_err(|error| error.during("campaign"))?;
+        let request =
+            said.meta.iter().fold(self.request.clone(), |request, (key, value)| request.meta(key, value));
+        Ok(Leadership::new(request.acquire().await?, said))
+    }
+
+    /// Campaigns, leads while `work` goes on, and resigns. `work` is cancelled when the leadership is lost.
+    ///
+    /// Fails with `Lost` also if `work` came to its end but the leadership had not lasted until then.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> tollgate::Result<()> {
+    /// let locks = tollgate::connect("memory:doc-lead").await?;
+    /// let done = locks.election("scheduler").lead("host-7", async |work| {
+    ///     work.check().expect("it was just elected");
+    ///     17
+    /// }).await?;
+    /// assert_eq!(done, 17);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn lead<T>(&self, value: impl Into<String>, work: impl AsyncFnOnce(Work) -> T) -> Result<T> {
+        let leadership = self.campaign(value).await?;
+        let lost = leadership.lost();
+        let done = tokio::select! {
+            biased;
+            cause = lost => return Err(leadership.lost_error(cause).during("lead")),
+            done = work(leadership.work()) => done,
+        };
+        leadership.finish().await.map_err(|error| error.during("lead"))?;
+        Ok(done)
+    }
+
+    /// Who leads now, if anybody does.
+    pub async fn leader(&self) -> Result<Option<Leader>> {
+        Ok(self.locks.inspect(&self.name).await?.and_then(|state| {
+            let leads = state.holders.into_iter().next_back()?;
+            let value = leads.details.meta.get(VALUE).cloned().unwrap_or_default();
+            // Whoever took the lock without a token is no leader that anybody could tell from the next.
+            Some(Leader { epoch: leads.token?, value, details: leads.details })
+        }))
+    }
+
+    /// Everybody who leads from now on, the one who does now first, and everything they proclaim: epochs never go back, and
+    /// some may be skipped. While nobody leads it is silent.
+    ///
+    /// After an error it goes on: an engine that cannot be reached now may be back soon.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> tollgate::Result<()> {
+    /// use futures_util::StreamExt;
+    ///
+    /// let locks = tollgate::connect("memory:doc-observe").await?;
+    /// let election = locks.election("scheduler");
+    /// let leadership = election.campaign("host-7").await?;
+    /// let mut leaders = std::pin::pin!(election.observe());
+    /// let leader = leaders.next().await.expect("it goes on for ever")?;
+    /// assert_eq!(leader.epoch, leadership.epoch());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn observe(&self) -> impl Stream<Item = Result<Leader>> + Send + '_ {
+        let changes = self.locks.events(&self.name);
+        stream::unfold((changes, Seen::default()), move |(mut changes, mut seen)| async move {
+            loop {
+                if seen.looked {
+                    self.change(&mut changes).await;
+                }
+                seen.looked = true;
+                match self.leader().await {
+                    Ok(Some(leader)) if seen.is_news(&leader) => return Some((Ok(leader), (changes, seen))),
+                    Ok(_) => seen.failed = false,
+                    // Said once, until it can be asked again.
+                    Err(error) if !std::mem::replace(&mut seen.failed, true) => {
+                        return Some((Err(error), (changes, seen)));
+                    }
+                    Err(_) => {}
+                }
+            }
+        })
+    }
+
+    /// Waits until somebody else may lead, or proclaims something else.
+    async fn change(&self, changes: &mut BoxStream<'_, Result<Event>>) {
+        let clock = &self.locks.client.clock;
+        let mut look = pin!(clock.sleep_until(clock.now() + LOOK_EVERY));
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut look => return,
+                event = changes.next() => match event {
+                    Some(Ok(event)) if event.name.as_str() == self.name => return,
+                    Some(Ok(_)) => {}
+                    // It is looked all the same.
+                    Some(Err(_)) | None => break,
+                },
+            }
+        }
+        look.await;
+    }
+}
+
+/// What an observer has seen.
+#[derive(Default)]
+struct Seen {
+    looked: bool,
+    failed: bool,
+    last: Option<Leader>,
+}
+
+impl Seen {
+    /// Whether this one, or what it proclaims, comes after all that was seen. A look at a node that lags behind does not.
+    fn is_news(&mut self, leader: &Leader) -> bool {
+        let is_news = match &self.last {
+            Some(last) => {
+                leader.epoch > last.epoch || leader.epoch == last.epoch && leader.value != last.value
+            }
+            None => true,
+        };
+        self.failed = false;
+        if is_news {
+            self.last = Some(leader.clone());
+        }
+        is_news
+    }
+}
+
+/// The details of a leader that proclaims `value`.
+pub(crate) fn said(value: String) -> Details {
+    let mut said = Details::of_this_process();
+    if !value.is_empty() {
+        said.meta.insert(VALUE.to_owned(), value);
+    }
+    said
+}
+
+/// Replaces what a leader proclaims.
+pub(crate) fn say(said: &mut Details, value: String) -> Result<()> {
+    let mut next = said.clone();
+    next.meta.insert(VALUE.to_owned(), value);
+    next.check()?;
+    *said = next;
+    Ok(())
+}

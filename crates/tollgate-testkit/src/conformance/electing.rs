@@ -1,0 +1,135 @@
+//! Elections: one leads, everybody sees who, and what one leader does is over before the next begins.
+
+use std::pin::pin;
+
+use futures_util::StreamExt;
+
+use super::prelude::*;
+use crate::helper::{Helper, Reply};
+
+pub(super) const CASES: &[Case] = &[
+    case!(of_two_who_campaign_one_leads_and_epochs_rise),
+    case!(a_leader_resigns_only_when_its_work_is_done),
+    case!(what_a_leader_proclaims_is_seen),
+    case!(leadership_that_is_lost_cancels_the_work),
+    case!(a_killed_leader_is_followed if reaches_processes),
+];
+
+async fn of_two_who_campaign_one_leads_and_epochs_rise(world: World) {
+    let name = world.name("leader");
+    let (one, two, watcher) = (world.locks().await, world.locks().await, world.locks().await);
+    let first = one.election(&name).campaign("one").await.unwrap();
+    let election = watcher.election(&name);
+    let mut leaders = pin!(election.observe());
+    let seen = soon("the first is seen", leaders.next()).await.unwrap().unwrap();
+    assert_eq!((seen.epoch, seen.value.as_str()), (first.epoch(), "one"));
+    let second = tokio::spawn({
+        let election = two.election(&name);
+        async move { election.campaign("two").await }
+    });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(!second.is_finished(), "two lead");
+    let epoch = first.epoch();
+    assert_eq!(first.resign().await.unwrap(), Release::Released);
+    let second = soon("the second leads", second).await.unwrap().unwrap();
+    assert!(second.epoch() > epoch, "epochs rise");
+    let seen = soon("the second is seen", leaders.next()).await.unwrap().unwrap();
+    assert_eq!((seen.epoch, seen.value.as_str()), (second.epoch(), "two"));
+    second.resign().await.unwrap();
+    world.until_idle(&name).await;
+    assert_eq!(election.leader().await.unwrap(), None);
+}
+
+async fn a_leader_resigns_only_when_its_work_is_done(world: World) {
+    let name = world.name("drained");
+    let locks = world.locks().await;
+    for dropped in [false, true] {
+        let leadership = locks.election(&name).campaign("").await.unwrap();
+        let work = leadership.work();
+        let resigning = tokio::spawn(async move {
+            if dropped {
+                drop(leadership);
+                Ok(Release::Released)
+            } else {
+                leadership.resign().await
+            }
+        });
+        soon("the work is told", work.ended()).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let early = world.locks().await.lock(&name).try_acquire().await.unwrap();
+        assert!(early.is_none(), "the next one leads while the work of the last goes on");
+        drop(work);
+        assert_eq!(soon("it resigns", resigning).await.unwrap().unwrap(), Release::Released);
+        world.until_idle(&name).await;
+    }
+}
+
+async fn what_a_leader_proclaims_is_seen(world: World) {
+    let name = world.name("proclaims");
+    let (locks, watcher) = (world.locks().await, world.locks().await);
+    let leadership = locks.election(&name).campaign("starting").await.unwrap();
+    let election = watcher.election(&name);
+    let mut leaders = pin!(election.observe());
+    assert_eq!(soon("it is seen", leaders.next()).await.unwrap().unwrap().value, "starting");
+    leadership.proclaim("ready").await.unwrap();
+    let seen = soon("what it says is seen", leaders.next()).await.unwrap().unwrap();
+    assert_eq!((seen.epoch, seen.value.as_str()), (leadership.epoch(), "ready"));
+    let long = "x".repeat(5000);
+    assert_eq!(leadership.proclaim(long).await.unwrap_err().kind(), ErrorKind::InvalidArgument);
+    leadership.check().unwrap();
+    leadership.resign().await.unwrap();
+}
+
+async fn leadership_that_is_lost_cancels_the_work(world: World) {
+    let name = world.name("lost");
+    let (locks, operator) = (world.locks().await, world.locks().await);
+    let (started, epoch) = tokio::sync::oneshot::channel();
+    let leading = tokio::spawn({
+        let election = locks.election(&name).ttl(world.ttl());
+        async move {
+            let work = async |work: tollgate_core::Work| {
+                started.send(work.token()).unwrap();
+                std::future::pending::<()>().await;
+            };
+            election.lead("", work).await
+        }
+    });
+    let epoch = soon("it leads", epoch).await.unwrap();
+    operator.revoke(&name, epoch).await.unwrap();
+    let error = soon("the work is cancelled", leading).await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost);
+}
+
+async fn a_killed_leader_is_followed(world: World) {
+    let name = world.name("killed");
+    let lives = if expires(world.capabilities()) { world.ttl() } else { Duration::ZERO };
+    let mut leader = Helper::start(&world).await;
+    leader.campaign(&name, world.ttl(), "0");
+    let mut epoch = elected(&mut leader).await;
+    let mut longest = Duration::ZERO;
+    for number in 1..=scale(3, 20) {
+        let mut next = Helper::start(&world).await;
+        next.campaign(&name, world.ttl(), &number.to_string());
+        world.until(&name, 1, 1).await;
+        let killed = Instant::now();
+        leader.kill();
+        let later = elected(&mut next).await;
+        longest = longest.max(killed.elapsed());
+        assert!(later > epoch, "epochs rise");
+        let seen = world.locks().await.election(&name).leader().await.unwrap().expect("there is one");
+        assert_eq!((seen.epoch.get(), seen.value), (later, number.to_string()));
+        (leader, epoch) = (next, later);
+    }
+    println!(
+        "{}: a killed leader was followed within {longest:?}, its ttl is {lives:?}",
+        world.subject_name()
+    );
+    assert!(longest < lives + Duration::from_secs(4), "it took {longest:?} to follow a dead leader");
+}
+
+async fn elected(candidate: &mut Helper) -> u64 {
+    match candidate.reply().await {
+        Reply::Granted(epoch) => epoch,
+        other => panic!("the helper was not elected: {other:?}"),
+    }
+}
