@@ -5,10 +5,11 @@ mod support;
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::process::Command;
-use std::time::{Duration, Instant};
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
 
-use support::{Sandbox, text};
+use support::misled::{Signed, check, give_up};
+use support::{Sandbox, eventually, text};
 use tollgate_testkit::engines::{self, Config};
 
 fn url(address: SocketAddr) -> String {
@@ -34,36 +35,16 @@ fn psql(address: SocketAddr, sql: &str) -> String {
     text(&output.stdout).trim().to_owned()
 }
 
-/// What is wrong, the URL that has it wrong, the exit code, and what must be said of it.
-type Case<'a> = (&'a str, String, i32, &'a [&'a str]);
-
-/// Runs a command under a lock with each URL.
-fn check(sandbox: &Sandbox, cases: &[Case<'_>]) {
-    for (what, url, code, words) in cases {
-        let began = Instant::now();
-        let output = sandbox.output(&["run", "--url", url, "--try", "a", "--", "true"]);
-        let said = text(&output.stderr);
-        println!("{what}: {said}");
-        assert_eq!(output.status.code(), Some(*code), "{what}: {said}");
-        assert!(began.elapsed() < Duration::from_secs(15), "{what}: it took {:?}", began.elapsed());
-        assert_eq!(said.trim_end().lines().count(), 1, "{what}: {said}");
-        for word in *words {
-            assert!(said.contains(word), "{what}: {word:?} is not in: {said}");
-        }
-        // What Rust prints for programmers, and secrets.
-        for word in ["Error {", "Some(", "source:", "{ ", "\\\"", "hush", "wrong-one"] {
-            assert!(!said.contains(word), "{what}: {word:?} is in: {said}");
-        }
-    }
-}
-
 #[test]
 fn what_is_wrong_on_the_way_is_told_with_what_to_do() {
     let (engine, sandbox) = (engines::private(&Config::postgres()).unwrap(), Sandbox::new());
     let (address, nobody) = (engine.address(), engines::spare_port());
     let redis = engines::shared(&Config::redis()).address();
+    let mariadb = engines::shared(&Config::mariadb()).address();
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     psql(address, "create role ann login password 'hush'");
+    psql(address, "create role eve superuser login password 'hush'");
+    psql(address, "alter role eve set default_transaction_read_only = on");
     // Who has a password must say it.
     let rules = psql(address, "show hba_file");
     std::fs::write(&rules, "host all postgres 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n")
@@ -74,13 +55,16 @@ fn what_is_wrong_on_the_way_is_told_with_what_to_do() {
         &sandbox,
         &[
             ("nobody is there", url(nobody.address()), 69, &["no PostgreSQL answers"]),
-            ("somebody else is there", url(redis), 69, &["PostgreSQL"]),
+            ("no such host", "postgres://no.such.host.invalid/x".to_owned(), 69, &["no.such.host.invalid"]),
+            ("a Redis is there", url(redis), 69, &["is it one"]),
+            ("a MariaDB is there", url(mariadb), 69, &["PostgreSQL"]),
             ("nobody answers", url(silent.local_addr().unwrap()), 69, &["did not answer within"]),
             ("no such database", at("postgres@", "nowhere"), 78, &["no such database"]),
             ("no such user", at("bob:wrong-one@", "postgres"), 77, &["refused the user or the password"]),
             ("another password", at("ann:wrong-one@", "postgres"), 77, &["refused the user or the password"]),
             ("no password", at("ann@", "postgres"), 77, &["wants a password"]),
             ("no rights", at("ann:hush@", "postgres"), 77, &["tollgate sql-schema"]),
+            ("a replica", at("eve:hush@", "postgres"), 69, &["takes no writes", "primary"]),
             ("TLS where there is none", at("postgres@", "postgres?sslmode=require"), 78, &["TLS"]),
             ("files without TLS", at("postgres@", "postgres?ca=x"), 2, &["sslmode=require"]),
             ("an unknown mode of TLS", at("postgres@", "postgres?sslmode=allow"), 2, &["require"]),
@@ -97,15 +81,11 @@ fn what_is_wrong_on_the_way_is_told_with_what_to_do() {
 fn connections_can_be_encrypted() {
     let (engine, sandbox) = (engines::private(&Config::postgres()).unwrap(), Sandbox::new());
     let address = engine.address();
-    let mut params = rcgen::CertificateParams::default();
-    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    let ca = rcgen::CertifiedIssuer::self_signed(params, rcgen::KeyPair::generate().unwrap()).unwrap();
-    let key = rcgen::KeyPair::generate().unwrap();
-    let cert = rcgen::CertificateParams::new(["127.0.0.1".to_owned()]).unwrap().signed_by(&key, &ca).unwrap();
-    std::fs::write(sandbox.path("ca"), ca.pem()).unwrap();
+    let signed = Signed::new();
+    std::fs::write(sandbox.path("ca"), &signed.ca).unwrap();
     let data = psql(address, "show data_directory");
     let owner = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(&data).unwrap());
-    for (name, pem) in [("server.crt", cert.pem()), ("server.key", key.serialize_pem())] {
+    for (name, pem) in [("server.crt", &signed.cert), ("server.key", &signed.key)] {
         let file = format!("{data}/{name}");
         std::fs::write(&file, pem).unwrap();
         chown(&file, Some(owner), None).unwrap();
@@ -131,6 +111,26 @@ fn connections_can_be_encrypted() {
             ("nobody who is trusted", format!("{}?sslmode=require", url(address)), 78, &["?ca=FILE"]),
         ],
     );
+}
+
+/// Somebody who sits on the row of a lock until they are killed.
+fn sit(address: SocketAddr, name: &str) -> Child {
+    let sql =
+        format!("begin; select 1 from tollgate.locks where name = '{name}' for update; select pg_sleep(100)");
+    let mut command = Command::new("psql");
+    command.args(["-X", "-h", "127.0.0.1", "-p", &address.port().to_string(), "-U", "postgres", "-c", &sql]);
+    let child = command.stdout(Stdio::null()).spawn().unwrap();
+    let sits = "select count(*) from pg_stat_activity where wait_event = 'PgSleep'";
+    eventually("somebody sits on the row", || (psql(address, sits) == "1").then_some(()));
+    child
+}
+
+#[test]
+fn who_does_not_wait_for_ever_is_told_in_time_though_somebody_sits_on_the_row() {
+    let (engine, sandbox) = (engines::private(&Config::postgres()).unwrap(), Sandbox::new());
+    let url = url(engine.address());
+    let rise = "select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'PgSleep'";
+    give_up(&sandbox, &url, || sit(engine.address(), "a"), || drop(psql(engine.address(), rise)));
 }
 
 #[test]

@@ -153,6 +153,8 @@ impl MySqlConfig {
 }
 
 fn encrypted(files: &TlsFiles) -> Result<SslOpts> {
+    // The driver reads them as well, and does not say which one is wrong.
+    tollgate_core::tls::client(files, &[])?;
     let mut options = SslOpts::default();
     if let Some(ca) = &files.ca {
         options = options.with_root_certs(vec![ca.clone().into()]).with_disable_built_in_roots(true);

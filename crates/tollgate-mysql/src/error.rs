@@ -89,11 +89,27 @@ impl Trouble {
                 }),
             ),
         };
+        self.into_error_of(kind, message)
+    }
+
+    /// The same in other words.
+    pub(crate) fn into_error_of(self, kind: ErrorKind, message: impl Into<String>) -> Error {
         let error = Error::new(kind, message);
         match self.source {
-            Some(source) => error.caused_by(source),
+            Some(source) => error.caused_by(said(source)),
             None => error,
         }
+    }
+}
+
+/// What the server or the system said: the driver says it, too, and what it says is caused by it.
+fn said(error: mysql_async::Error) -> Box<dyn std::error::Error + Send + Sync> {
+    match error {
+        mysql_async::Error::Server(said) => said.into(),
+        mysql_async::Error::Io(IoError::Io(error)) => error.into(),
+        mysql_async::Error::Io(IoError::Tls(error)) => error.into(),
+        mysql_async::Error::Driver(error) => error.into(),
+        other => other.into(),
     }
 }
 
@@ -166,11 +182,31 @@ fn of_code(code: u16, what: &str) -> (ErrorKind, String) {
 /// No connection came about.
 pub(crate) fn of_connect(error: mysql_async::Error, config: &MySqlConfig) -> Error {
     let address = &config.host;
+    let error = match error {
+        // What the library of TLS says arrives like this.
+        mysql_async::Error::Io(IoError::Io(error))
+            if config.tls.is_some() && error.kind() == std::io::ErrorKind::InvalidData =>
+        {
+            return tollgate_core::tls::insecure(address, "mysql", error);
+        }
+        error => error,
+    };
     let (kind, message) = match &error {
         mysql_async::Error::Server(said) => match said.code {
-            1044 | 1045 | 1698 => (
+            1044 => (
                 ErrorKind::Denied,
-                format!("the database at {address} refused the user or the password; correct the URL"),
+                format!(
+                    "this user may not use the database {:?} at {address}; grant rights on it, or correct the URL",
+                    config.database
+                ),
+            ),
+            // Who has to come encrypted and does not hears the same as whoever has a wrong password.
+            1045 | 1698 => (
+                ErrorKind::Denied,
+                format!(
+                    "the database at {address} refused the user or the password; correct the URL{}",
+                    if config.tls.is_none() { ", or add ?ssl-mode=required if it wants that" } else { "" }
+                ),
             ),
             1049 => (
                 ErrorKind::Config,
@@ -186,23 +222,31 @@ pub(crate) fn of_connect(error: mysql_async::Error, config: &MySqlConfig) -> Err
             1129 | 1130 => {
                 (ErrorKind::Denied, format!("the database at {address} takes no connections from this host"))
             }
-            _ => (
+            1040 | 1203 | 1226 => (
                 ErrorKind::Unavailable,
-                format!("the database at {address} takes no connections now: {}", said.message),
+                format!(
+                    "the database at {address} has no connections left; raise max_connections, or use fewer"
+                ),
             ),
+            _ => (ErrorKind::Unavailable, format!("the database at {address} takes no connections now")),
         },
-        mysql_async::Error::Io(IoError::Tls(_))
-        | mysql_async::Error::Driver(DriverError::NoClientSslFlagFromServer) => (
+        mysql_async::Error::Driver(DriverError::NoClientSslFlagFromServer) => (
             ErrorKind::Config,
-            format!(
-                "no encrypted connection to {address} came about: the server speaks no TLS, or its certificate is not \
-                 trusted; name who signed it with ?ca=FILE"
-            ),
+            format!("the database at {address} speaks no TLS; have it set up there, or leave out ?ssl-mode="),
         ),
         _ => (
             ErrorKind::Unavailable,
             format!("no database answers at {address}; is it running, and is the address right?"),
         ),
     };
-    Error::new(kind, message).caused_by(error)
+    Error::new(kind, message).caused_by(self::said(error))
+}
+
+/// No connection came about within `limit`. Servers of this kind speak first, and many others do not.
+pub(crate) fn silent_at(config: &MySqlConfig, limit: Duration) -> Error {
+    let message = format!(
+        "the database at {} did not answer within {limit:?}; is it a MySQL or MariaDB, and does it run?",
+        config.host
+    );
+    Error::new(ErrorKind::Unavailable, message)
 }

@@ -78,11 +78,12 @@ impl MySqlFence {
         }
         let made = self.make(connection).await.map_err(Trouble::of);
         made.map_err(|trouble| {
-            let denied = trouble.is_denied();
-            let error = trouble.into_error("creating the fence");
             let message = "this user may not create the table and the procedures of fences; have somebody who may run \
                            fence.sql, which `tollgate sql-schema URL` prints, too";
-            let error = if denied { Error::new(ErrorKind::Denied, message).caused_by(error) } else { error };
+            let error = match trouble.is_denied() {
+                true => trouble.into_error_of(ErrorKind::Denied, message),
+                false => trouble.into_error("creating the fence"),
+            };
             error.during("install the fence")
         })
     }
@@ -126,7 +127,7 @@ impl MySqlFence {
             let message = format!(
                 "the table {table:?} cannot be guarded; it has to be there, and this user needs the right to make triggers"
             );
-            Error::new(kind, message).caused_by(trouble.into_error("the triggers")).during("guard")
+            trouble.into_error_of(kind, message).during("guard")
         })
     }
 }

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Params, Row, Statement as Prepared, Value};
-use tollgate_core::{Clock, Error, ErrorKind, Moment, Result};
+use tollgate_core::{Clock, Error, Moment, Result};
 use tollgate_sql::within;
 
 use crate::config::{MySqlConfig, TO_CONNECT};
-use crate::error::{Trouble, of_connect, silent};
+use crate::error::{Trouble, of_connect, silent, silent_at};
 use crate::place::Place;
 use crate::statement::{COUNT, Statement, Texts};
 
@@ -56,10 +56,7 @@ impl Link {
         };
         let (connection, place) = match tokio::time::timeout(TO_CONNECT, opening).await {
             Ok(opened) => opened?,
-            Err(_) => {
-                let message = format!("the database at {} did not answer within {TO_CONNECT:?}", config.host);
-                return Err(Error::new(ErrorKind::Unavailable, message));
-            }
+            Err(_) => return Err(silent_at(config, TO_CONNECT)),
         };
         Ok(Self { connection, place, texts, prepared: Default::default(), settled: true, used: false })
     }

@@ -176,5 +176,5 @@ fn refused(trouble: Trouble) -> Error {
     }
     let message = "this user may not create the tables and procedures of locks; have somebody who may run what \
                    `tollgate sql-schema URL` prints, and grant select, insert, update, delete and execute on that database";
-    Error::new(ErrorKind::Denied, message).caused_by(trouble.into_error("creating the tables of locks"))
+    trouble.into_error_of(ErrorKind::Denied, message)
 }

@@ -7,8 +7,8 @@
 
 use std::time::Duration;
 
-use mysql_async::Transaction;
 use mysql_async::prelude::Queryable;
+use mysql_async::{Transaction, Value};
 use tokio::sync::OnceCell;
 use tollgate_core::{Error, ErrorKind, LockName, Result, Token};
 use tollgate_sql::check_identifier;
@@ -26,6 +26,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 ///
 /// The tables have to be there: whoever takes locks by `tollgate::connect` has them made. Such a lock excludes those, and
 /// the other way round. It ends with the transaction, however that ends, and nobody can renew, break or see it.
+///
+/// A transaction that has the lock and asks again gets the same token again.
 ///
 /// Take it **first** in the transaction, and begin that in READ COMMITTED if it is to wait.
 ///
@@ -135,12 +137,13 @@ impl MySqlTransactions {
             Dialect::MariaDb => "take",
             Dialect::MySql => "take_counted",
         };
-        if let Some(token) = self.take(tx, name, take).await? {
+        let passage = passage(tx).await?;
+        if let Some(token) = self.take(tx, name, take, &passage).await? {
             return Ok(Some(token));
         }
         let made = tx.exec_drop(self.text("make"), (name.as_str(), name.as_str())).await;
         match made.map_err(Trouble::of) {
-            Ok(()) if tx.affected_rows() == 1 => return self.take(tx, name, take).await,
+            Ok(()) if tx.affected_rows() == 1 => return self.take(tx, name, take, &passage).await,
             Ok(()) if is_read_committed(tx).await? => return Ok(None),
             // Now it has a share in the row that somebody else made.
             Ok(()) => {}
@@ -150,8 +153,19 @@ impl MySqlTransactions {
         roll_back(tx).await
     }
 
-    async fn take(&self, tx: &mut Transaction<'_>, name: &LockName, take: &str) -> Result<Option<Token>> {
-        let taken = tx.exec_drop(self.text(take), (name.as_str(),)).await;
+    async fn take(
+        &self,
+        tx: &mut Transaction<'_>,
+        name: &LockName,
+        take: &str,
+        passage: &str,
+    ) -> Result<Option<Token>> {
+        let text = self.text(take);
+        // The name comes last, and all before it is whose transaction it is.
+        let mut values: Vec<Value> = vec![passage.into(); text.matches('?').count()];
+        values.pop();
+        values.push(name.as_str().into());
+        let taken = tx.exec_drop(text, values).await;
         match taken.map_err(Trouble::of) {
             Ok(()) if tx.affected_rows() == 1 => {
                 let number = tx.last_insert_id().unwrap_or_default();
@@ -162,7 +176,7 @@ impl MySqlTransactions {
             Err(trouble) if trouble.is_blocked() => Ok(None),
             Err(trouble) if trouble.is_passing() => {
                 let message = "the database rolled this transaction back to end a deadlock; begin again";
-                Err(Error::new(ErrorKind::Deadlock, message).caused_by(trouble.into_error("the lock")))
+                Err(trouble.into_error_of(ErrorKind::Deadlock, message))
             }
             Err(trouble) => Err(trouble.into_error("the lock")),
         }
@@ -183,6 +197,20 @@ impl MySqlTransactions {
     fn text(&self, name: &str) -> String {
         self.tables.named(section(include_str!("transaction.sql"), name))
     }
+}
+
+/// Tells this transaction from all others, together with what its connection is called: nothing else does, for users who may
+/// not look at those of others.
+async fn passage(tx: &mut Transaction<'_>) -> Result<String> {
+    let failed = |error| Trouble::of(error).into_error("the lock");
+    tx.query_drop("set @session_of_tollgate = coalesce(@session_of_tollgate, uuid())")
+        .await
+        .map_err(failed)?;
+    let counted: Vec<(String, String)> = tx
+        .query("show session status where variable_name in ('Com_begin', 'Com_commit', 'Com_rollback')")
+        .await
+        .map_err(failed)?;
+    Ok(counted.into_iter().map(|(_, count)| format!(" {count}")).collect())
 }
 
 /// A row that was made by somebody else meanwhile.

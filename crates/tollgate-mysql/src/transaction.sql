@@ -1,9 +1,11 @@
 -- Locks that live as long as a user's transaction, in that transaction. Each statement begins with its name.
 
 -- :take
--- Keeps the row of a lock that nobody has or wants. In READ COMMITTED a row that is another's is let go of at once.
+-- Keeps the row of a lock that nobody has or wants, and writes down whose it is: a transaction that asks again gets the token that
+-- it has. In READ COMMITTED a row that is another's is let go of at once.
 update tollgate_locks
-set token = last_insert_id(nextval(tollgate_tokens)), owner = null,
+set token = last_insert_id(if(owner is null and details = concat(@session_of_tollgate, ?), token, nextval(tollgate_tokens))),
+    owner = null, details = concat(@session_of_tollgate, ?),
     expires = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
 where name = ?
     -- The dead are counted until somebody looks.
@@ -22,7 +24,9 @@ where name = ?
 -- :take_counted
 -- The same with a token that the row counts.
 update tollgate_locks
-set token = last_insert_id(counter + 1), counter = counter + 1, owner = null,
+set token = last_insert_id(if(owner is null and details = concat(@session_of_tollgate, ?), token, counter + 1)),
+    counter = counter + if(owner is null and details = concat(@session_of_tollgate, ?), 0, 1),
+    owner = null, details = concat(@session_of_tollgate, ?),
     expires = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
 where name = ?
     -- The dead are counted until somebody looks.

@@ -190,3 +190,43 @@ async fn readers_that_died_do_not_shut_transactions_out() {
     assert!(token > reader.token());
     tx.commit().await.unwrap();
 }
+
+#[tokio::test]
+async fn who_asks_again_in_one_transaction_gets_the_same_token() {
+    for dialect in [Dialect::MariaDb, Dialect::MySql] {
+        let address = engines::shared(&Config::mariadb()).address();
+        let mut config = config(address);
+        config.table_prefix = format!("again_{dialect:?}_");
+        config.dialect = Some(dialect);
+        let within = MySqlTransactions::with_table_prefix(&config.table_prefix).unwrap();
+        let locks = locks(config).await;
+        // At any level: what it reads is what it has locked.
+        for level in ["read committed", "repeatable read"] {
+            let mut connection = connection(address).await;
+            connection.query_drop(format!("set session transaction isolation level {level}")).await.unwrap();
+            let mut last = None;
+            // However it ends, and though nobody else was in: another transaction is another passage.
+            for commits in [true, false, true, true] {
+                let mut tx = connection.start_transaction(TxOpts::default()).await.unwrap();
+                let token = within.lock_in_transaction(&mut tx, "a").await.unwrap();
+                assert!(Some(token) > last || dialect == Dialect::MySql, "{token} after {last:?}");
+                within.lock_in_transaction(&mut tx, "b").await.unwrap();
+                tx.query_drop("savepoint s").await.unwrap();
+                assert_eq!(within.lock_in_transaction(&mut tx, "a").await.unwrap(), token);
+                tx.query_drop("rollback to savepoint s").await.unwrap();
+                assert_eq!(within.try_lock_in_transaction(&mut tx, "a").await.unwrap(), Some(token));
+                assert!(locks.lock("a").try_acquire().await.unwrap().is_none(), "it is a transaction's");
+                if commits {
+                    tx.commit().await.unwrap();
+                    assert_ne!(last, Some(token), "what was committed is not given again");
+                    last = Some(token);
+                } else {
+                    tx.rollback().await.unwrap();
+                }
+            }
+            let guard = locks.lock("a").acquire().await.unwrap();
+            assert!(Some(guard.token()) > last);
+            guard.release().await.unwrap();
+        }
+    }
+}

@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 
 use mysql_async::prelude::Queryable;
 use support::{config, connection, locks};
-use tollgate_core::{BootClock, ErrorKind, GuardState, Keeper, Locks};
+use tollgate_core::{BootClock, ErrorKind, GuardState, Keeper, Locks, Release};
+use tollgate_mysql::Dialect;
 use tollgate_testkit::engines::{self, Config, Data};
+use tollgate_testkit::small_disk::SmallDisk;
 
 /// Waits until so many wait for `name`.
 async fn until_waiting(locks: &Locks, name: &str, many: usize) {
@@ -140,4 +142,49 @@ async fn a_server_without_connections_left_is_said_and_renewals_keep_theirs() {
     guard.check().unwrap();
     guard.release().await.unwrap();
     drop(greedy);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_refuses_and_loses_nothing() {
+    for dialect in [Dialect::MariaDb, Dialect::MySql] {
+        let disk = SmallDisk::mount();
+        let engine = engines::private(&Config::mariadb()).unwrap();
+        let mut root = connection(engine.address()).await;
+        let data: String = root.query_first("select @@datadir").await.unwrap().unwrap();
+        // A database is a folder: the tables of locks are on the small disk.
+        std::os::unix::fs::symlink(disk.place("mysql"), format!("{data}/small")).unwrap();
+        let mut config = config(engine.address());
+        (config.database, config.dialect) = ("small".to_owned(), Some(dialect));
+        let locks = locks(config).await;
+        let ttl = Duration::from_secs(60);
+        let guard = locks.lock("kept").ttl(ttl).acquire().await.unwrap();
+        let shared = locks.lock("shared").shared().ttl(ttl).acquire().await.unwrap();
+        let rest = disk.fill();
+        let mut held = Vec::new();
+        let refused = loop {
+            assert!(held.len() < 20_000, "the disk is full");
+            match locks.lock(format!("full/{}", held.len())).ttl(ttl).acquire().await {
+                Ok(guard) => held.push(guard),
+                Err(error) => break error,
+            }
+        };
+        println!("{} locks fitted: {refused}", held.len());
+        assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+        assert!(refused.to_string().contains("disk"), "{refused}");
+        for guard in [&guard, &shared] {
+            guard.ensure(ttl - Duration::from_millis(1500)).await.expect("what is held can be renewed");
+        }
+        std::fs::remove_file(rest).unwrap();
+        let end = Instant::now() + Duration::from_secs(30);
+        while let Err(error) = locks.lock("after").acquire().await {
+            assert!(Instant::now() < end, "there is room again: {error}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let token = guard.token();
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+        assert!(locks.lock("kept").acquire().await.unwrap().token() > token);
+        assert_eq!(shared.release().await.unwrap(), Release::Released);
+        drop(held);
+        engine.stop();
+    }
 }

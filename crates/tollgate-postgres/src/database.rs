@@ -146,17 +146,16 @@ impl Postgres {
         Ok(())
     }
 
-    /// Whether a claim stands anywhere, seen from behind the ask that was not answered; nothing if that cannot be had.
-    async fn stands_behind(&self, link: &mut Link, name: &LockName, owner: OwnerId) -> Result<Option<bool>> {
-        let values: [Value<'_>; 2] = [&name.as_str(), &Owner(owner)];
+    /// Looks from behind an ask that was not answered, over its own connection. Answers whether it has arrived.
+    async fn has_arrived(&self, link: &mut Link, name: &LockName, owner: OwnerId) -> Result<bool> {
+        let values: [Value<'_>; 2] = [&Owner(owner), &name.as_str()];
         let mut behind = pin!(self.links.run_on(link, Statement::Stands, &values));
         let mut seen = tokio::time::timeout(MOMENT, &mut behind).await;
         // Behind a pooler nobody knows what to end.
         if seen.is_err() && (self.links.is_pooled() || self.leaves(name, owner).await?) {
             seen = tokio::time::timeout(BEHIND, behind).await;
         }
-        let Ok((_, Ok(rows))) = seen else { return Ok(None) };
-        Ok(rows.first().map(|row| row.get(0)))
+        Ok(matches!(seen, Ok((_, Ok(_)))))
     }
 
     /// Takes a claim out. Answers whether the row was to be had; if not, it may still come to that later.
@@ -203,12 +202,9 @@ impl Database for Postgres {
     fn withdraw<'a>(&'a self, name: &'a LockName, owner: OwnerId) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move {
             if let Some(mut link) = self.left_behind.kept(owner)
-                && let Some(stands) = self.stands_behind(&mut link, name, owner).await?
+                && self.has_arrived(&mut link, name, owner).await?
             {
                 link.settle();
-                if !stands {
-                    return Ok(true);
-                }
             }
             self.catch_up(owner).await?;
             self.leaves(name, owner).await
@@ -217,7 +213,7 @@ impl Database for Postgres {
 
     fn forget<'a>(&'a self, name: &'a LockName, owner: OwnerId) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move {
-            let values: [Value<'_>; 2] = [&name.as_str(), &Owner(owner)];
+            let values: [Value<'_>; 2] = [&Owner(owner), &name.as_str()];
             self.links.run(Statement::Forget, &values).await?;
             // A statement of its own: it has to see what those did for whom the first one waited.
             let (_, rows) = self.links.run(Statement::Stands, &values).await?;

@@ -104,6 +104,15 @@ pub(crate) fn silent(limit: Duration) -> Trouble {
     Trouble { source: None, message: Some(message), not_done: false }
 }
 
+/// No connection came about within `limit`.
+pub(crate) fn silent_at(config: &PostgresConfig, limit: Duration) -> Error {
+    let message = format!(
+        "the PostgreSQL at {} did not answer within {limit:?}; is it one, and does it run?",
+        config.address()
+    );
+    Error::new(ErrorKind::Unavailable, message)
+}
+
 fn of_code(code: &SqlState, what: &str) -> (ErrorKind, String) {
     let class = &code.code()[..2];
     match (class, code.code()) {
@@ -181,6 +190,12 @@ pub(crate) fn of_connect(error: tokio_postgres::Error, config: &PostgresConfig) 
             ),
             _ => (ErrorKind::Unavailable, format!("the PostgreSQL at {address} takes no connections now")),
         },
+        None if is_of_reading(&error) => (
+            ErrorKind::Unavailable,
+            format!(
+                "the PostgreSQL at {address} takes no writes now: it is a standby, or was made read-only; name the primary"
+            ),
+        ),
         None if is_of_tls(&error) => (
             ErrorKind::Config,
             format!(
@@ -208,6 +223,12 @@ pub(crate) fn of_connect(error: tokio_postgres::Error, config: &PostgresConfig) 
 
 fn db_message(error: &tokio_postgres::Error) -> &str {
     error.as_db_error().map_or("", |error| error.message())
+}
+
+/// Whether whoever was asked for takes writes, and nobody who answered does.
+fn is_of_reading(error: &tokio_postgres::Error) -> bool {
+    let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+    cause.contains("does not allow writes")
 }
 
 fn is_of_tls(error: &tokio_postgres::Error) -> bool {

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio_postgres::{Row, SimpleQueryMessage};
-use tollgate_core::{Clock, Error, ErrorKind, Moment, OwnerId, Result};
+use tollgate_core::{Clock, Moment, OwnerId, Result};
 use tollgate_sql::{Lent, Pool};
 
 use crate::config::{PostgresConfig, TO_CONNECT};
-use crate::error::Trouble;
+use crate::error::{Trouble, silent_at};
 use crate::link::{Link, Value, timed};
 use crate::schema::{self, Tables};
 use crate::statement::{Statement, Texts};
@@ -87,13 +87,8 @@ impl Links {
         let mut server = server.clone();
         server.application_name(&self.name);
         let opening = Link::open(&self.config, &server, self.texts.clone());
-        tokio::time::timeout(TO_CONNECT, opening).await.unwrap_or_else(|_| {
-            let address = self.config.address();
-            Err(Error::new(
-                ErrorKind::Unavailable,
-                format!("the PostgreSQL at {address} did not answer within {TO_CONNECT:?}"),
-            ))
-        })
+        let opened = tokio::time::timeout(TO_CONNECT, opening).await;
+        opened.unwrap_or_else(|_| Err(silent_at(&self.config, TO_CONNECT)))
     }
 
     /// Tells a connection what it is for. One that others use, too, must stay as it is.

@@ -54,7 +54,8 @@ impl Statement {
     pub(crate) fn types(self) -> &'static [Type] {
         match self {
             Self::Take => &[Type::TEXT, Type::UUID, Type::INT8, Type::INT8, Type::TEXT],
-            Self::Leave | Self::Forget | Self::Stands => &[Type::TEXT, Type::UUID],
+            Self::Leave => &[Type::TEXT, Type::UUID],
+            Self::Forget | Self::Stands => &[Type::UUID, Type::TEXT],
             Self::Release => &[Type::TEXT, Type::UUID, Type::BOOL],
             Self::Renew | Self::RenewTogether => &[Type::TEXT, Type::UUID, Type::INT8, Type::TEXT],
             Self::ExtendBeside => &[Type::TEXT, Type::UUID, Type::INT8],

@@ -55,13 +55,13 @@ select tollgate.leave($1, $2, $3)
 -- :forget
 -- Ends a claim where it stands, without the lock's row: nobody lets it in, and whoever has the row next removes it. Late
 -- refreshes do not revive it.
-update tollgate.claims set expires = 'epoch' where owner = $2 and name = $1
+update tollgate.claims set expires = 'epoch' where owner = $1 and name = $2
 returning set_config('synchronous_commit', 'off', true)
 
 -- :stands
 -- Whether a claim is anywhere and was not forgotten. It waits for nobody.
-select exists (select from tollgate.locks where name = $1 and owner = $2)
-    or exists (select from tollgate.claims where owner = $2 and name = $1 and expires > 'epoch')
+select exists (select from tollgate.locks where name = $2 and owner = $1)
+    or exists (select from tollgate.claims where owner = $1 and name = $2 and expires > 'epoch')
 
 -- :revoke
 select tollgate.revoke($1, $2)

@@ -31,6 +31,9 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_m
 /// it is in find the lock busy, or wait until the transaction has committed or was rolled back. Nobody sees in the list of
 /// locks who is in like this: what a transaction has not committed nobody sees.
 ///
+/// A transaction that has the lock and asks again gets the same token again; one that went back to a savepoint before it has
+/// neither.
+///
 /// The transaction must be READ COMMITTED, which is PostgreSQL's default: above, it would not see who is in now.
 ///
 /// ```no_run

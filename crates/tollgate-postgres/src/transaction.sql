@@ -4,7 +4,7 @@
 -- runs into it, and it ends with the transaction, however that ends. It never keeps a row's lock while it waits: what it
 -- finds taken it lets go of at once, by a subtransaction that is undone, so that nobody's renewal waits for it.
 
--- Takes the lock and returns a token, or null if somebody else is in or waits. Waits no longer than so many milliseconds,
+-- Takes the lock and returns a token, the same one however often a transaction asks, or null if somebody else is in or waits. Waits no longer than so many milliseconds,
 -- and only for those who have the row's lock: other transactions, or a request that is under way.
 create or replace function tollgate.take_in_transaction(wanted text, patience integer) returns bigint
 language plpgsql
@@ -20,6 +20,13 @@ begin
         raise exception 'a lock within a transaction needs READ COMMITTED: this one is %, and does not see who is in now',
             upper(current_setting('transaction_isolation'))
             using errcode = 'TG409';
+    end if;
+    -- It may be this transaction's already, which has written so into the row: nobody else can have changed that since. What a
+    -- savepoint has undone is not there any more, and neither is the row's lock.
+    select token into given from tollgate.locks
+    where name = wanted and owner is null and sent = txid_current_if_assigned() and expires >= now();
+    if found then
+        return given;
     end if;
     -- A look that disturbs nobody.
     if not tollgate.free_for_transaction(wanted) then
@@ -41,8 +48,10 @@ begin
         end if;
         -- Written, not only locked: whoever waits for the row by then looks at it, and draws a token, anew. And a holder that
         -- has expired must not come back.
-        update tollgate.locks set owner = null, expires = clock_timestamp() where name = wanted;
         given := nextval('tollgate.tokens');
+        update tollgate.locks
+        set owner = null, expires = clock_timestamp(), token = given, sent = txid_current()
+        where name = wanted;
     exception
         when lock_not_available or sqlstate 'TG423' then
             return null;

@@ -177,19 +177,38 @@ fn next_after(token: u64) -> u64 {
     token + 1_000_000_100
 }
 
+/// From when on a lock is written down for those who look.
+const NOTED_AFTER: Duration = Duration::from_millis(50);
+
 #[tokio::test]
 async fn short_locks_write_no_table_and_need_few_connections() {
     let engine = engines::private(&Config::postgres()).unwrap();
     let locks = locks(&url(&engine)).await;
     let look = client(&engine).await;
-    for n in 0..300 {
-        locks.lock(format!("short/{}", n % 3)).acquire().await.unwrap().release().await.unwrap();
+    let (mut short, end) = (0, Instant::now() + secs(60));
+    while short < 300 {
+        assert!(Instant::now() < end, "no lock is short on this machine");
+        let mut longest = Duration::ZERO;
+        for n in 0..20 {
+            let began = Instant::now();
+            locks.lock(format!("short/{}", n % 3)).acquire().await.unwrap().release().await.unwrap();
+            longest = longest.max(began.elapsed());
+        }
+        if longest < NOTED_AFTER {
+            // Statistics come late; sizes do not.
+            assert_eq!(value(&look, "pg_relation_size('tollgate.sessions')").await, "0");
+            short += 20;
+        } else {
+            // The machine stood still, and one was not short. It is forgotten, and another twenty are tried.
+            tokio::time::sleep(NOTED_AFTER * 4).await;
+            support::servers::until(&look, "select count(*) from tollgate.sessions", "0").await;
+            look.batch_execute("truncate tollgate.sessions").await.unwrap();
+        }
     }
-    // Statistics come late; sizes do not.
-    assert_eq!(value(&look, "pg_relation_size('tollgate.sessions')").await, "0");
     let sessions = "select count(*) from pg_stat_activity where application_name like 'tollgate session %'";
     let open: u32 = value(&look, sessions).await.parse().unwrap();
-    assert!(open <= 2, "{open} connections for one lock at a time");
+    // One that was not short keeps its connection until it is forgotten.
+    assert!(open <= 5, "{open} connections for one lock at a time");
     let mut guards = Vec::new();
     for n in 0..20 {
         guards.push(locks.lock(format!("held/{n}")).acquire().await.unwrap());

@@ -3,7 +3,11 @@
 
 mod support;
 
-use support::{locks, url, wire};
+use std::sync::Arc;
+
+use support::{backend_of, locks, url, wire};
+use tollgate_core::Locks;
+use tollgate_postgres::PostgresConfig;
 use tollgate_testkit::engines::{self, Config, Data};
 use tollgate_testkit::proxy::{Postgres, Proxy, Which};
 use tollgate_testkit::storm::{Repair, lose_replies, storm};
@@ -14,7 +18,9 @@ async fn a_server_that_dies_again_and_again_costs_time_and_no_overlap() {
     let mut clients = Vec::new();
     for _ in 0..8 {
         // PostgreSQL has room for a hundred connections, also of those who are just leaving.
-        clients.push(locks(&format!("{}?connections=3", url(engine.address()))).await.unwrap());
+        let mut config = PostgresConfig::from_url(&url(engine.address())).unwrap();
+        config.connections = 3;
+        clients.push(Locks::new(Arc::new(backend_of(config).await.unwrap())).unwrap());
     }
     let kill = || {
         engine.kill();

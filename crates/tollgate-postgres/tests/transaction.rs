@@ -9,6 +9,7 @@ use support::servers::{client, locks, secs, shared, until_blocked, value};
 use tokio_postgres::IsolationLevel;
 use tollgate_core::{ErrorKind, LockRequest, Release};
 use tollgate_postgres::{TransactionLocks, lock_in_transaction, try_lock_in_transaction};
+use tollgate_testkit::engines::{self, Config};
 
 #[tokio::test]
 async fn a_transaction_and_a_lease_keep_each_other_out() {
@@ -259,4 +260,34 @@ async fn tokens_do_not_fall_where_leases_and_transactions_stand_before_one_row()
     };
     let (earlier, later, ()) = tokio::join!(standing, taking, leaving);
     assert!(later > earlier, "{later} was granted after {earlier}");
+}
+
+#[tokio::test]
+async fn who_asks_again_in_one_transaction_gets_the_same_token() {
+    let engine = engines::private(&Config::postgres()).unwrap();
+    let locks = locks(&engine).await;
+    let (mut one, mut other) = (client(&engine).await, client(&engine).await);
+    let mut tx = one.transaction().await.unwrap();
+    let first = lock_in_transaction(&mut tx, "a").await.unwrap();
+    assert_eq!(lock_in_transaction(&mut tx, "a").await.unwrap(), first);
+    assert!(lock_in_transaction(&mut tx, "b").await.unwrap() > first, "another lock has another token");
+    assert_eq!(try_lock_in_transaction(&mut tx, "a").await.unwrap(), Some(first));
+    let mut inner = tx.transaction().await.unwrap();
+    assert_eq!(lock_in_transaction(&mut inner, "a").await.unwrap(), first, "also after a savepoint");
+    let undone = lock_in_transaction(&mut inner, "c").await.unwrap();
+    assert_eq!(lock_in_transaction(&mut inner, "c").await.unwrap(), undone);
+    inner.rollback().await.unwrap();
+    let guard = locks.lock("c").try_acquire().await.unwrap().expect("that was undone");
+    assert_eq!(try_lock_in_transaction(&mut tx, "c").await.unwrap(), None, "it is somebody else's now");
+    let mut late = other.transaction().await.unwrap();
+    assert_eq!(try_lock_in_transaction(&mut late, "a").await.unwrap(), None, "nobody else gets it");
+    tx.commit().await.unwrap();
+    let second = lock_in_transaction(&mut late, "a").await.unwrap();
+    late.commit().await.unwrap();
+    // Of one connection, too: another transaction is another passage.
+    let mut next = other.transaction().await.unwrap();
+    let third = lock_in_transaction(&mut next, "a").await.unwrap();
+    assert!(first < second && second < third);
+    next.commit().await.unwrap();
+    guard.release().await.unwrap();
 }

@@ -3,7 +3,6 @@
 
 mod support;
 
-use std::process::Command;
 use std::time::Duration;
 
 use support::{backend_of, client, locks, number, psql, until, url};
@@ -11,6 +10,7 @@ use tollgate_core::{Backend, ErrorKind, GuardState, Locks};
 use tollgate_postgres::PostgresConfig;
 use tollgate_testkit::engines::{self, Config, Data};
 use tollgate_testkit::proxy::{Direction, Fate, Postgres, Proxy};
+use tollgate_testkit::small_disk::SmallDisk;
 
 const TERMINATE: &str =
     "select count(pg_terminate_backend(pid)) from pg_stat_activity where application_name like 'tollgate%'";
@@ -147,50 +147,13 @@ async fn a_server_without_connections_left_is_said_and_renewals_keep_theirs() {
     guard.release().await.unwrap();
 }
 
-/// A file system of 16 MB. It is gone with this.
-struct SmallDisk(tempfile::TempDir);
-
-impl SmallDisk {
-    fn mount() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=16m,mode=755", "tmpfs"]).arg(folder.path());
-        assert!(mount.status().unwrap().success());
-        Self(folder)
-    }
-
-    /// A folder of PostgreSQL's in it.
-    fn place(&self) -> std::path::PathBuf {
-        let place = self.0.path().join("space");
-        std::fs::create_dir(&place).unwrap();
-        assert!(Command::new("chown").arg("postgres").arg(&place).status().unwrap().success());
-        // What is above it is the test's own.
-        assert!(Command::new("chmod").arg("755").arg(self.0.path()).status().unwrap().success());
-        place
-    }
-
-    /// Takes all the room that is left, until the file is removed.
-    fn fill(&self) -> std::path::PathBuf {
-        let file = self.0.path().join("rest");
-        assert!(std::fs::write(&file, vec![1; 32 << 20]).is_err(), "it does not fit");
-        file
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        // The server may still have files there.
-        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_disk_refuses_and_loses_nothing() {
     let disk = SmallDisk::mount();
     let engine = engines::private(&Config::postgres()).unwrap();
     let address = engine.address();
     // The tables of locks are on the small disk.
-    psql(address, &format!("create tablespace small location '{}'", disk.place().display()));
+    psql(address, &format!("create tablespace small location '{}'", disk.place("postgres").display()));
     psql(address, "alter role postgres set default_tablespace = small");
     let locks = locks(&url(address)).await.unwrap();
     let ttl = Duration::from_secs(60);

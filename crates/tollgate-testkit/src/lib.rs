@@ -4,7 +4,7 @@
 //! what was observed against the fenced mutex; [`fault`] makes a backend's engine unreliable, [`blocked`] drives it from threads; [`helper`] is
 //! the process that gets killed; [`crowd`] wants one lock, [`foreign`] clients too, and [`storm`] fifty of them; somebody has [`sat_on`] it; [`fakes`] are small engines of the two shapes that `memory:` and `file:`
 //! do not have; [`mutants`] are backends that break a promise on purpose; [`engines`] are real ones, started
-//! and killed; [`proxy`] makes trouble on the wire to either.
+//! and killed; [`proxy`] makes trouble on the wire to either, and a [`small_disk`] on a server.
 
 // A test's panic is its verdict.
 #![allow(clippy::unwrap_used)]
@@ -24,6 +24,7 @@ pub mod mutants;
 pub mod proxy;
 pub mod sat_on;
 pub mod scale;
+pub mod small_disk;
 pub mod storm;
 pub mod subject;
 mod sys;

@@ -6,6 +6,8 @@
     reason = "every test binary uses a part of its own helpers"
 )]
 
+pub mod misled;
+
 use std::io::{PipeReader, PipeWriter, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;

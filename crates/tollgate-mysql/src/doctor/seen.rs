@@ -5,11 +5,11 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Row};
+use tollgate_core::Result;
 use tollgate_core::far_clock::Reading;
-use tollgate_core::{Error, ErrorKind, Result};
 
 use crate::config::{MySqlConfig, TO_CONNECT};
-use crate::error::{Trouble, of_connect};
+use crate::error::{Trouble, of_connect, silent_at};
 use crate::schema::Tables;
 
 /// How often the clock is read: the quickest answer says most.
@@ -44,11 +44,9 @@ impl Seen {
     /// Asks a server over a connection of its own.
     pub(super) async fn look(config: &MySqlConfig) -> Result<Self> {
         let asked = Self::ask(config);
-        tokio::time::timeout(2 * TO_CONNECT, asked).await.unwrap_or_else(|_| {
-            let message =
-                format!("the database at {} did not answer within {:?}", config.host, 2 * TO_CONNECT);
-            Err(Error::new(ErrorKind::Unavailable, message))
-        })
+        tokio::time::timeout(2 * TO_CONNECT, asked)
+            .await
+            .unwrap_or_else(|_| Err(silent_at(config, 2 * TO_CONNECT)))
     }
 
     async fn ask(config: &MySqlConfig) -> Result<Self> {

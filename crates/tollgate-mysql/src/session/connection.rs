@@ -8,7 +8,7 @@ use tollgate_core::{Error, ErrorKind, LockName, Result, Token};
 
 use super::key::key;
 use crate::config::{Dialect, MySqlConfig, TO_CONNECT};
-use crate::error::{Trouble, of_connect};
+use crate::error::{Trouble, of_connect, silent_at};
 use crate::place::Place;
 use crate::schema::Tables;
 
@@ -100,10 +100,9 @@ impl Connection {
             let place = place.map_err(|trouble| trouble.not_done().into_error("a connection"))?;
             Ok((driver, place))
         };
-        let (driver, place) = tokio::time::timeout(TO_CONNECT, opening).await.unwrap_or_else(|_| {
-            let message = format!("the database at {} did not answer within {TO_CONNECT:?}", config.host);
-            Err(Error::new(ErrorKind::Unavailable, message))
-        })?;
+        let (driver, place) = tokio::time::timeout(TO_CONNECT, opening)
+            .await
+            .unwrap_or_else(|_| Err(silent_at(config, TO_CONNECT)))?;
         Ok(Self { driver, place, texts: texts.clone(), prepared: Default::default(), turn: 0, used: false })
     }
 

@@ -12,7 +12,7 @@ use tollgate_sql::within;
 use super::session::{Place, Session};
 use super::texts::Texts;
 use crate::config::{PostgresConfig, TO_CONNECT};
-use crate::error::{Trouble, silent};
+use crate::error::{Trouble, silent, silent_at};
 use crate::link::Value;
 use crate::plain;
 use crate::pooled::is_pooled;
@@ -77,7 +77,7 @@ impl Sessions {
                      `tollgate sql-schema URL` prints, and grant usage on schema {0} and all on what is in it",
                     self.config.schema
                 );
-                Err(Error::new(ErrorKind::Denied, message).caused_by(trouble.into_error("creating tables")))
+                Err(trouble.into_error_of(ErrorKind::Denied, message))
             }
             Err(trouble) => Err(trouble.into_error("creating tables")),
         }
@@ -167,10 +167,7 @@ pub(super) async fn answered<T>(
 }
 
 async fn in_time(opening: impl Future<Output = Result<Session>>, config: &PostgresConfig) -> Result<Session> {
-    tokio::time::timeout(TO_CONNECT, opening).await.unwrap_or_else(|_| {
-        let message = format!("the PostgreSQL at {} did not answer within {TO_CONNECT:?}", config.address());
-        Err(Error::new(ErrorKind::Unavailable, message))
-    })
+    tokio::time::timeout(TO_CONNECT, opening).await.unwrap_or_else(|_| Err(silent_at(config, TO_CONNECT)))
 }
 
 async fn refuse_a_pooler(config: &PostgresConfig) -> Result<()> {
@@ -181,10 +178,9 @@ async fn refuse_a_pooler(config: &PostgresConfig) -> Result<()> {
             .await
             .map_err(|error| Trouble::of(error).not_done().into_error("a connection"))
     };
-    let pooled = tokio::time::timeout(TO_CONNECT, looking).await.unwrap_or_else(|_| {
-        let message = format!("the PostgreSQL at {} did not answer within {TO_CONNECT:?}", config.address());
-        Err(Error::new(ErrorKind::Unavailable, message))
-    })?;
+    let pooled = tokio::time::timeout(TO_CONNECT, looking)
+        .await
+        .unwrap_or_else(|_| Err(silent_at(config, TO_CONNECT)))?;
     if !pooled {
         return Ok(());
     }

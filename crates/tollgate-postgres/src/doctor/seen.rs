@@ -10,6 +10,7 @@ use tollgate_core::{Error, ErrorKind, Result};
 use tollgate_sql::Style;
 
 use crate::config::{PostgresConfig, TO_CONNECT};
+use crate::error::silent_at;
 use crate::link::Value;
 use crate::plain;
 use crate::pooled::is_pooled;
@@ -89,10 +90,7 @@ impl Seen {
     /// Asks over connections of its own.
     pub(super) async fn look(config: &PostgresConfig, style: Style) -> Result<Self> {
         let asked = tokio::time::timeout(TO_CONNECT * 2, Self::ask(config, style));
-        asked.await.unwrap_or_else(|_| {
-            let message = format!("PostgreSQL at {} does not answer; is it stopped?", config.address());
-            Err(Error::new(ErrorKind::Unavailable, message))
-        })
+        asked.await.unwrap_or_else(|_| Err(silent_at(config, TO_CONNECT * 2)))
     }
 
     async fn ask(config: &PostgresConfig, style: Style) -> Result<Self> {

@@ -14,7 +14,11 @@ pub(crate) fn asks_for(operation: Operation, frame: &[u8]) -> bool {
         Operation::Acquire => takes || acquires && said(8),
         Operation::Withdraw => values.len() == 3 && said(2),
         Operation::Extend => values.len() == 4,
-        Operation::Release => values.len() == 2 || values.len() == 3 && values[2] == Some(&[0]),
+        // Those that look begin with the owner's id.
+        Operation::Release => {
+            let looks = values.first().is_some_and(|value| value.is_some_and(|value| value.len() == 16));
+            values.len() == 2 && !looks || values.len() == 3 && values[2] == Some(&[0])
+        }
     }
 }
 
