@@ -44,7 +44,10 @@ impl FileGate {
     /// `Config` if `dir` cannot hold marks: not a folder, not writable, on a network file system, or of another layout.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self> {
         let marks = set_up(dir.as_ref()).map_err(|trouble| Error::from(trouble).during("open"))?;
-        Ok(Self { shared: Arc::new(Shared { marks, confirmed: Confirmed::default() }), keeper: Keeper::global()? })
+        Ok(Self {
+            shared: Arc::new(Shared { marks, confirmed: Confirmed::default() }),
+            keeper: Keeper::global()?,
+        })
     }
 
     async fn decide(&self, resource: &str, fence: Fence) -> Result<()> {

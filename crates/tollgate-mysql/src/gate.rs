@@ -139,7 +139,9 @@ impl MySqlGate {
         // A mark never falls, so that whoever reads it after its own raise reads its own or a later one's.
         match gate::by_reading(self.mark(resource).await?, fence) {
             Some(decided) => decided?,
-            None => return Err(Error::new(ErrorKind::Unavailable, "the mark was deleted meanwhile; ask again")),
+            None => {
+                return Err(Error::new(ErrorKind::Unavailable, "the mark was deleted meanwhile; ask again"));
+            }
         }
         if changed == 0 {
             // InnoDB shows what others commit before it is on the disk. A write of our own comes after it.

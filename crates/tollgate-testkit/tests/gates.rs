@@ -32,6 +32,7 @@ fn a_refusal_is_counted_once() {
         });
     });
     let counted = seen.snapshot().into_vec();
-    let refused = counted.iter().find(|(key, ..)| key.key().name() == "tollgate_fence_rejected_total").unwrap();
+    let refused =
+        counted.iter().find(|(key, ..)| key.key().name() == "tollgate_fence_rejected_total").unwrap();
     assert_eq!(refused.3, DebugValue::Counter(1));
 }

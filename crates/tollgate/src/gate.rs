@@ -70,7 +70,8 @@ async fn store(url: &Url<'_>) -> Result<Arc<dyn Gate>> {
             let (dir, keeper) = (crate::connect::folder(url)?, tollgate_core::Keeper::global()?);
             let opened = keeper.spawn_blocking(move || tollgate_local::FileGate::open(dir)).await;
             let gate = opened.map_err(|panic| {
-                Error::new(ErrorKind::Unexpected, "opening the folder did not come to an end").caused_by(panic)
+                Error::new(ErrorKind::Unexpected, "opening the folder did not come to an end")
+                    .caused_by(panic)
             })??;
             Ok(Arc::new(gate))
         }
@@ -109,7 +110,10 @@ async fn store(url: &Url<'_>) -> Result<Arc<dyn Gate>> {
 
 async fn within<T>(limit: Duration, work: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
-        Err(Error::new(ErrorKind::Indeterminate, format!("the store did not answer within {limit:?}; ask again")))
+        Err(Error::new(
+            ErrorKind::Indeterminate,
+            format!("the store did not answer within {limit:?}; ask again"),
+        ))
     })
 }
 
