@@ -22,7 +22,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
-use tollgate_core::Gate;
+use tollgate_core::{Error, Gate};
 
 use self::exchange::{Answer, Outlives, Upload, exchange};
 pub use self::route::Resources;
@@ -70,6 +70,22 @@ impl ProxyConfig {
     pub fn new(upstream: Upstream, resources: Resources) -> Self {
         let unguarded = vec![Method::GET, Method::HEAD, Method::OPTIONS];
         Self { upstream, resources, unguarded, drain: DRAIN, timeout: Duration::from_secs(60) }
+    }
+
+    /// Says which methods need no token, as they are written on a command line: `GET,HEAD`, or nothing.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for what cannot be a method.
+    pub fn unguard(&mut self, methods: &str) -> Result<(), Error> {
+        let names = methods.split(',').map(str::trim).filter(|name| !name.is_empty());
+        let methods = names.map(|name| {
+            // They are written in capitals, and another spelling would be another method.
+            let method =
+                name.parse().ok().filter(|_| !name.contains(|letter: char| letter.is_ascii_lowercase()));
+            method.ok_or_else(|| Error::invalid(format!("{name:?} is no method; write GET,HEAD,OPTIONS")))
+        });
+        self.unguarded = methods.collect::<Result<_, _>>()?;
+        Ok(())
     }
 }
 
