@@ -36,6 +36,15 @@ struct Lane {
     /// The highest exclusive token that was let in while the lane is there.
     highest: Option<Token>,
     left: Arc<Notify>,
+    raised: Arc<Notify>,
+}
+
+/// Where a request that is still coming in hears that it comes too late.
+#[derive(Clone)]
+pub(crate) struct Watch {
+    turnstile: Arc<Turnstile>,
+    resource: Arc<str>,
+    token: Token,
 }
 
 /// A request that was let through. It is over when this is dropped.
@@ -90,7 +99,10 @@ impl Turnstile {
         let mut lanes = self.lanes();
         let lane = lanes.get_mut(&passage.resource)?;
         if passage.fence.is_exclusive() {
-            lane.highest = lane.highest.max(Some(passage.fence.token()));
+            if lane.highest < Some(passage.fence.token()) {
+                lane.highest = Some(passage.fence.token());
+                lane.raised.notify_waiters();
+            }
         }
         lane.must_wait(passage.fence).then(|| lane.left.clone())
     }
@@ -145,6 +157,31 @@ impl Lane {
 
 fn key(fence: Fence) -> (Token, bool) {
     (fence.token(), fence.is_exclusive())
+}
+
+impl Passage {
+    pub(crate) fn watch(&self) -> Watch {
+        let (turnstile, resource) = (self.turnstile.clone(), self.resource.clone());
+        Watch { turnstile, resource, token: self.fence.token() }
+    }
+}
+
+impl Watch {
+    /// Completes when somebody with a larger exclusive token was let in, and waits for this one.
+    pub(crate) async fn overtaken(self) {
+        loop {
+            // As long as the request is inside its lane is there.
+            let raised = self.turnstile.lanes().get(&self.resource).map(|lane| lane.raised.clone());
+            let Some(raised) = raised else { return std::future::pending().await };
+            let mut notified = std::pin::pin!(raised.notified());
+            notified.as_mut().enable();
+            let highest = self.turnstile.lanes().get(&self.resource).and_then(|lane| lane.highest);
+            if highest > Some(self.token) {
+                return;
+            }
+            notified.await;
+        }
+    }
 }
 
 impl Drop for Passage {
@@ -244,6 +281,20 @@ mod tests {
         assert_eq!((busy.status(), busy.word()), (StatusCode::SERVICE_UNAVAILABLE, "busy"));
         drop(old);
         assert!(turnstile.enter("r", fence(6, true)).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn who_is_inside_hears_that_somebody_newer_waits() {
+        let turnstile = turnstile(DRAIN);
+        let old = turnstile.enter("r", fence(5, true)).await.ok().unwrap();
+        let mut overtaken = Box::pin(old.watch().overtaken());
+        assert!(is_pending(&mut overtaken).await);
+        assert!(turnstile.enter("r", fence(5, true)).await.is_ok());
+        assert!(is_pending(&mut overtaken).await, "an equal one does not overtake");
+        let mut new = Box::pin(turnstile.enter("r", fence(6, true)));
+        assert!(is_pending(&mut new).await);
+        overtaken.await;
+        old.watch().overtaken().await;
     }
 
     #[tokio::test]

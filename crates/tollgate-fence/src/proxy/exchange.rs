@@ -3,6 +3,8 @@
 //! It is under way until its answer has come to the end, whoever still waits for it. A client that goes away ends nothing: the
 //! service does not hear of it, and works on.
 
+use std::error::Error as StdError;
+use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -18,7 +20,7 @@ use tokio::sync::oneshot;
 use super::lingering::Work;
 use super::upstream::{Connections, Line};
 use crate::problem::Problem;
-use crate::turnstile::Passage;
+use crate::turnstile::{Passage, Watch};
 
 /// Sends a request and waits for the head of its answer.
 pub(super) async fn exchange(
@@ -51,6 +53,10 @@ pub(super) async fn exchange(
 }
 
 fn broken(error: &hyper::Error) -> Problem {
+    if std::error::Error::source(error).is_some_and(|cause| cause.is::<Overtaken>()) {
+        let detail = "a larger token came while this request was still being sent; the service may have seen a part of it";
+        return Problem::new(StatusCode::PRECONDITION_FAILED, "stale", detail);
+    }
     tracing::warn!(target: "tollgate", %error, "the service did not answer");
     // A body that the client did not finish is not the service's fault.
     let detail =
@@ -58,16 +64,31 @@ fn broken(error: &hyper::Error) -> Problem {
     Problem::new(StatusCode::BAD_GATEWAY, "broken", detail)
 }
 
-/// The body of a request, which tells when all of it was sent.
+/// The body of a request, which tells when all of it was sent, and ends when the request is overtaken: who has lost the lock
+/// and stands still in the middle must not keep out whoever has it.
 pub(super) struct Upload {
     body: Incoming,
     whole: Option<oneshot::Sender<()>>,
+    watch: Option<Watch>,
+    overtaken: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
+/// Why a body ends in the middle.
+#[derive(Debug)]
+struct Overtaken;
+
+impl fmt::Display for Overtaken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a larger token came")
+    }
+}
+
+impl StdError for Overtaken {}
+
 impl Upload {
-    pub(super) fn new(body: Incoming) -> (Self, oneshot::Receiver<()>) {
+    pub(super) fn new(body: Incoming, watch: Option<Watch>) -> (Self, oneshot::Receiver<()>) {
         let (whole, sent) = oneshot::channel();
-        let mut upload = Self { body, whole: Some(whole) };
+        let mut upload = Self { body, whole: Some(whole), watch, overtaken: None };
         upload.look();
         (upload, sent)
     }
@@ -80,23 +101,35 @@ impl Upload {
             let _ = whole.send(());
         }
     }
+
+    /// Whether it comes too late. Asked only while the client is waited for.
+    fn is_overtaken(&mut self, context: &mut Context<'_>) -> bool {
+        if let Some(watch) = self.watch.take() {
+            self.overtaken = Some(Box::pin(watch.overtaken()));
+        }
+        self.overtaken.as_mut().is_some_and(|overtaken| overtaken.as_mut().poll(context).is_ready())
+    }
 }
 
 impl Body for Upload {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = Box<dyn StdError + Send + Sync>;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let frame = Pin::new(&mut self.body).poll_frame(context);
         match &frame {
             Poll::Ready(None) => drop(self.whole.take()),
             Poll::Ready(Some(_)) => self.look(),
+            Poll::Pending if self.is_overtaken(context) => {
+                self.overtaken = None;
+                return Poll::Ready(Some(Err(Overtaken.into())));
+            }
             Poll::Pending => {}
         }
-        frame
+        frame.map_err(Into::into)
     }
 
     fn is_end_stream(&self) -> bool {

@@ -208,7 +208,8 @@ impl Proxy {
         parts.version = http::Version::HTTP_11;
         headers::strip(&mut parts.headers, upgrade);
         headers::introduce(&mut parts.headers, peer.ip(), &self.config.upstream.authority);
-        let (upload, sent) = Upload::new(body);
+        let watch = passage.as_ref().map(Passage::watch);
+        let (upload, sent) = Upload::new(body, watch.clone());
         let guarded = passage.is_some();
         let exchange = exchange(self.connections.clone(), Request::from_parts(parts, upload), passage);
         let late = async {
@@ -224,7 +225,7 @@ impl Proxy {
         };
         let (mut response, work) = answered?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            return tunnel::open(response, client, work);
+            return tunnel::open(response, client, work, watch);
         }
         headers::strip(response.headers_mut(), None);
         Ok(response.map(Either::Left))

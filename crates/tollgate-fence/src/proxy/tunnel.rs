@@ -9,13 +9,15 @@ use super::exchange::Answer;
 use super::lingering::Work;
 use super::{Sent, headers};
 use crate::problem::Problem;
+use crate::turnstile::Watch;
 
-/// Passes the service's change of protocol on, and everything after it. The request is under way until the service has closed
-/// its side.
+/// Passes the service's change of protocol on, and everything after it, until a larger token comes. The request is under way
+/// until the service has closed its side.
 pub(super) fn open(
     mut response: Response<Answer>,
     client: Option<OnUpgrade>,
     work: Work,
+    watch: Option<Watch>,
 ) -> Result<Sent, Problem> {
     let service = hyper::upgrade::on(&mut response);
     let protocol = headers::wanted_upgrade(response.headers());
@@ -30,8 +32,16 @@ pub(super) fn open(
         let Ok(service) = service.await else { return };
         let Ok(client) = client.await else { return };
         let (mut client, mut service) = (TokioIo::new(client), TokioIo::new(service));
-        if tokio::io::copy_bidirectional(&mut client, &mut service).await.is_ok() {
-            drop(work.end());
+        let overtaken = async {
+            match watch {
+                Some(watch) => watch.overtaken().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            Ok(_) = tokio::io::copy_bidirectional(&mut client, &mut service) => drop(work.end()),
+            // The passage stays with the service's side, which is closed here.
+            () = overtaken => {}
         }
     });
     headers::strip(&mut parts.headers, protocol);
