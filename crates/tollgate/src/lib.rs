@@ -60,7 +60,10 @@ pub use redlock::redlock_init;
 pub use sql_schema::sql_schema;
 pub use tollgate_core::{
     Age, Capabilities, Checkup, DEFAULT_TTL, Deadline, Details, Error, ErrorKind, Event, Fault, Fence,
-    Finding, Gate, Grant, Guarantee, Guarantees, Guard, GuardState, Guards, Happening, Holder, InvalidName, InvalidToken, Lease, LockName, LockRequest, LockState, Locks, LossCause, Mark, MemoryGate, Mode, Moment, OwnerId, PartyHandle, Release, Result, Revocation, RwLock, Semaphore, SetRequest, Severity, Stale, States, Token, Waiter, parse_duration,
+    Finding, Gate, Grant, Guarantee, Guarantees, Guard, GuardState, Guards, Happening, Holder, InvalidName,
+    InvalidToken, Lease, LockName, LockRequest, LockState, Locks, LossCause, Mark, MemoryGate, Mode, Moment,
+    OwnerId, PartyHandle, Release, Result, Revocation, RwLock, Semaphore, SetRequest, Severity, Stale,
+    States, Token, Waiter, parse_duration,
 };
 
 #[cfg(feature = "redis")]
