@@ -21,7 +21,7 @@ use crate::{connect, tell};
 /// shared lock. Without one it is 428, for what is no token 400, for a stale one 412 with both numbers. If the store cannot be
 /// asked, or requests with older tokens are not answered in time, it is 503. Such answers have the header `Fencing-Problem`;
 /// those without it are the service's own. GET, HEAD and OPTIONS need no token, but who shows one is checked: so read with it
-/// before you write.
+/// before you write. A WebSocket needs one, too.
 ///
 /// A larger token is forwarded only when every request with a smaller one was answered, also when its client has gone away.
 /// That holds for one proxy: run one before each service. Without --engine callers are trusted not to invent tokens: a

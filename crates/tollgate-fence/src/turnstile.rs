@@ -98,11 +98,9 @@ impl Turnstile {
     fn admitted(&self, passage: &Passage) -> Option<Arc<Notify>> {
         let mut lanes = self.lanes();
         let lane = lanes.get_mut(&passage.resource)?;
-        if passage.fence.is_exclusive() {
-            if lane.highest < Some(passage.fence.token()) {
-                lane.highest = Some(passage.fence.token());
-                lane.raised.notify_waiters();
-            }
+        if passage.fence.is_exclusive() && lane.highest < Some(passage.fence.token()) {
+            lane.highest = Some(passage.fence.token());
+            lane.raised.notify_waiters();
         }
         lane.must_wait(passage.fence).then(|| lane.left.clone())
     }

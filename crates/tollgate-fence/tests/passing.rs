@@ -185,6 +185,11 @@ async fn a_websocket_passes_until_a_larger_token_comes() {
     })
     .await;
     let proxy = proxy(Arc::new(MemoryGate::new()), config(upstream)).await;
+    let mut unfenced = request("GET", "/r", None);
+    unfenced.headers_mut().insert("connection", "upgrade".parse().unwrap());
+    unfenced.headers_mut().insert("upgrade", "websocket".parse().unwrap());
+    let answer = support::ask(proxy, unfenced).await;
+    assert_eq!(answer.status(), StatusCode::PRECONDITION_REQUIRED, "what follows may change anything");
     let mut socket = TcpStream::connect(proxy).await.unwrap();
     let ask =
         "GET /r HTTP/1.1\r\nhost: x\r\nconnection: Upgrade\r\nupgrade: websocket\r\nfencing-token: 5\r\n\r\n";

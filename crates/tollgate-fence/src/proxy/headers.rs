@@ -13,9 +13,15 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// What the two sides are to change to, if the client asks for it.
+/// What the two sides are to change to, if the client asks for it. To another HTTP nobody changes: requests within it would
+/// not be seen here.
 pub(super) fn wanted_upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
-    named_by_connection(headers).any(|name| name == UPGRADE).then(|| headers.get(UPGRADE).cloned())?
+    let protocol =
+        headers.get(UPGRADE).filter(|_| named_by_connection(headers).any(|name| name == UPGRADE))?;
+    let text = protocol.to_str().ok()?.to_ascii_lowercase();
+    let carries_requests =
+        |name: &str| ["h2", "http", "tls"].iter().any(|kind| name.trim().starts_with(kind));
+    (!text.split(',').any(carries_requests)).then(|| protocol.clone())
 }
 
 fn named_by_connection(headers: &HeaderMap) -> impl Iterator<Item = HeaderName> {
@@ -87,6 +93,23 @@ mod tests {
         assert_eq!(wanted_upgrade(&headers), None, "connection does not name it");
         strip(&mut headers, None);
         assert_eq!(headers.keys().collect::<Vec<_>>(), ["x-yours"]);
+    }
+
+    #[test]
+    fn nobody_changes_to_another_http() {
+        for (protocol, passes) in [
+            ("websocket", true),
+            ("h2c", false),
+            ("H2C", false),
+            ("HTTP/2.0", false),
+            ("TLS/1.2, x", false),
+            ("x, h2c", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONNECTION, HeaderValue::from_static("Upgrade, HTTP2-Settings"));
+            headers.insert(UPGRADE, HeaderValue::from_static(protocol));
+            assert_eq!(wanted_upgrade(&headers).is_some(), passes, "{protocol}");
+        }
     }
 
     #[test]

@@ -99,7 +99,7 @@ impl ProxyConfig {
 ///   each keeps the order of its own requests alone, and a stale one that is under way in one may come behind a newer
 ///   one of the other. So run one.
 /// - Nothing is repeated: what was sent and not answered is a 502 that says so.
-/// - Bodies stream both ways, and upgrades (WebSockets) pass.
+/// - Bodies stream both ways. Upgrades (WebSockets) pass with a token, whatever the method, until a larger one comes.
 ///
 /// ```no_run
 /// # #[tokio::main(flavor = "current_thread")]
@@ -203,7 +203,7 @@ impl Proxy {
         let upgrade = headers::wanted_upgrade(request.headers());
         let client = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
         let (mut parts, body) = request.into_parts();
-        let passage = self.passage(&parts).await?;
+        let passage = self.passage(&parts, upgrade.is_some()).await?;
         parts.uri = self.target(&parts.uri)?;
         parts.version = http::Version::HTTP_11;
         headers::strip(&mut parts.headers, upgrade);
@@ -231,11 +231,16 @@ impl Proxy {
         Ok(response.map(Either::Left))
     }
 
-    async fn passage(&self, parts: &http::request::Parts) -> Result<Option<Passage>, Problem> {
+    async fn passage(
+        &self,
+        parts: &http::request::Parts,
+        upgrades: bool,
+    ) -> Result<Option<Passage>, Problem> {
         let Some(turnstile) = &self.turnstile else { return Ok(None) };
         match shown(&parts.headers)? {
             Some(fence) => turnstile.enter(&self.config.resources.of(parts)?, fence).await.map(Some),
-            None if self.config.unguarded.contains(&parts.method) => Ok(None),
+            // What comes after an upgrade may change anything, and nobody here sees it.
+            None if self.config.unguarded.contains(&parts.method) && !upgrades => Ok(None),
             None => Err(Problem::missing()),
         }
     }
