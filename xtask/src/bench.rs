@@ -7,7 +7,7 @@ use crate::cargo::{cargo, must, root};
 use crate::needs;
 
 /// What can be measured without anything from outside the workspace.
-const OWN: &[&str] = &["engine", "file", "memory"];
+const OWN: &[&str] = &["engine", "file", "memory", "fence"];
 
 /// The engines that `bench-peers` starts.
 const WITH_PEERS: &[&str] = &[
@@ -45,6 +45,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
         match *name {
             "engine" => engine(asked.options)?,
             "file" => file(asked.options)?,
+            "fence" => must(&mut cargo(&["bench", "-p", "tollgate-fence", "--bench", "proxy"]))?,
             "memory" => must(tollgate("memory:").args(asked.options))?,
             other => must(peers("run").args(["--release", "--quiet", "--", other]).args(asked.options))?,
         }
@@ -120,7 +121,7 @@ mod tests {
     fn without_names_everything_of_ours_is_measured() {
         let arguments = words(&["--", "--rounds", "1"]);
         let asked = Asked::read(&arguments).unwrap();
-        assert_eq!(asked, Asked { names: vec!["engine", "file", "memory"], options: &arguments[1..] });
+        assert_eq!(asked, Asked { names: OWN.to_vec(), options: &arguments[1..] });
     }
 
     #[test]

@@ -38,8 +38,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "tollgate-zookeeper",
         ],
     ),
+    // Stands before files and services, and takes whatever gate it is given. A fenced file has its mark in a file, too.
+    ("tollgate-fence", &["tollgate-core", "tollgate-local"]),
     // Nothing depends on the command line or the test kit.
-    ("tollgate-cli", &["tollgate", "tollgate-bench"]),
+    ("tollgate-cli", &["tollgate", "tollgate-bench", "tollgate-fence"]),
     // Needs to know where `file:` has its folder, to put a plain lock beside it.
     ("tollgate-bench", &["tollgate", "tollgate-local"]),
     ("tollgate-testkit", &["tollgate-core", "tollgate-engine"]),

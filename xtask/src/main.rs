@@ -27,7 +27,8 @@ cargo xtask COMMAND
                   told otherwise: -- --minutes 60 --gigabytes 16
   bench [NAME…] [-- OPTION…]
                   how fast it is. Without names: engine (the lock table alone, by criterion, 2 minutes), file and
-                  memory (all workloads of `tollgate bench`, a minute each). redis, redis-durable, redlock,
+                  memory (all workloads of `tollgate bench`, a minute each), fence (the proxy with each store beside
+                  one without a gate, a minute). redis, redis-durable, redlock,
                   redlock5, etcd, etcd3, zookeeper, zookeeper3, postgres, mariadb: beside the locks people use on
                   it today, 2 minutes each; installs the engines and builds bench-peers first, which takes the
                   network and 5 minutes more. Options are those of `tollgate bench`: -- --rounds 3 --time 500ms

@@ -26,6 +26,7 @@ pub(crate) const PARTS: &[Part] = &[
     Part { name: "zookeeper", packages: &["tollgate-zookeeper"] },
     Part { name: "mysql", packages: &["tollgate-mysql"] },
     Part { name: "postgres", packages: &["tollgate-sql", "tollgate-postgres"] },
+    Part { name: "fence", packages: &["tollgate-fence"] },
     Part { name: "testkit", packages: &["tollgate-testkit"] },
     Part { name: "bench", packages: &["tollgate-bench"] },
     Part { name: "cli", packages: &["tollgate-cli"] },

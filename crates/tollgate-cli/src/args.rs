@@ -12,6 +12,7 @@ use crate::break_lock::BreakArgs;
 use crate::completions::CompletionsArgs;
 use crate::doctor::DoctorArgs;
 use crate::extend::ExtendArgs;
+use crate::fence_proxy::FenceProxyArgs;
 use crate::inspect::InspectArgs;
 use crate::ls::LsArgs;
 use crate::man::ManArgs;
@@ -52,6 +53,7 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     Ttl(TtlArgs),
     RedlockInit(RedlockInitArgs),
+    FenceProxy(FenceProxyArgs),
     SqlSchema(SqlSchemaArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),

@@ -10,6 +10,7 @@ mod connect;
 mod doctor;
 mod exit;
 mod extend;
+mod fence_proxy;
 mod grant_arg;
 mod guardian;
 mod holder;
@@ -66,6 +67,7 @@ fn main() -> std::process::ExitCode {
             Command::Bench(args) => bench::run(args).await,
             Command::Ttl(args) => ttl::run(&args),
             Command::RedlockInit(args) => redlock_init::run(args).await,
+            Command::FenceProxy(args) => fence_proxy::run(args).await,
             Command::SqlSchema(args) => sql_schema::run(&args),
             Command::Completions(args) => completions::run(&args),
             Command::Man(args) => man::run(&args),

@@ -1,5 +1,7 @@
 //! What a holder shows to a resource that refuses stale tokens.
 
+use std::fmt;
+
 use metrics::counter;
 use tollgate_types::Token;
 
@@ -28,6 +30,24 @@ pub struct Fence {
 }
 
 impl Fence {
+    /// What somebody showed who is not here: a token that came over a wire, and whether its lock was exclusive.
+    ///
+    /// This trusts the caller. Whoever shows 2^53 - 1 shuts everybody else out for good, where nothing asks the
+    /// engine whether it ever gave that token. In a process that holds the lock itself use
+    /// [`Guard::fence`](crate::Guard::fence), which checks that it still does.
+    ///
+    /// ```
+    /// use tollgate::{Fence, Mark, Token};
+    ///
+    /// let mut mark = Mark::new();
+    /// mark.admit(Fence::shown(Token::new(42)?, true))?;
+    /// assert!(mark.admit(Fence::shown(Token::new(41)?, true)).is_err());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn shown(token: Token, exclusive: bool) -> Self {
+        Self { token, exclusive }
+    }
+
     /// The number to compare.
     pub fn token(self) -> Token {
         self.token
@@ -38,17 +58,66 @@ impl Fence {
         self.exclusive
     }
 
-    /// What a resource answers that let `highest` in already: the same words everywhere, and counted.
+    /// What a resource answers that let `highest` in already: the same words everywhere, counted and traced.
     pub fn refused(self, highest: Token) -> Error {
-        counter!(REJECTED).increment(1);
-        let stale = self.token;
-        let message = format!("the token {stale} is stale, {highest} was here already; take the lock again");
-        Error::new(ErrorKind::Lost, message)
+        let message =
+            format!("the token {} is stale, {highest} was here already; take the lock again", self.token);
+        Stale { token: self.token, highest: Some(highest) }.told(message)
     }
 }
 
-impl std::fmt::Display for Fence {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+/// The two numbers of a refusal, for whoever passes it on in another form than words.
+///
+/// ```
+/// use tollgate::{Fence, Mark, Stale, Token};
+///
+/// let mut mark = Mark::at(Token::new(9)?);
+/// let refused = mark.admit(Fence::shown(Token::new(7)?, true)).unwrap_err();
+/// let stale = Stale::of(&refused).expect("it says so");
+/// assert_eq!((stale.token.get(), stale.highest), (7, Token::new(9).ok()));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stale {
+    /// What was shown.
+    pub token: Token,
+    /// What was let in before; nothing where the resource compares the lock itself and keeps no mark.
+    pub highest: Option<Token>,
+}
+
+impl Stale {
+    /// What a refusal was about; nothing for any other error.
+    pub fn of(error: &Error) -> Option<&Self> {
+        std::error::Error::source(error)?.downcast_ref()
+    }
+
+    /// What a resource answers that compares the lock itself: it is not held any more, or never was.
+    pub fn unheld(token: Token, message: impl Into<String>) -> Error {
+        Self { token, highest: None }.told(message.into())
+    }
+
+    fn told(self, message: String) -> Error {
+        counter!(REJECTED).increment(1);
+        let (token, highest) = (self.token.get(), self.highest.map(Token::get));
+        tracing::warn!(target: "tollgate", token, highest, "stale token refused");
+        Error::new(ErrorKind::Lost, message).caused_by(self)
+    }
+}
+
+impl fmt::Display for Stale {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.highest {
+            Some(highest) => write!(f, "{} is below {highest}", self.token),
+            None => write!(f, "{} is not held", self.token),
+        }
+    }
+}
+
+impl std::error::Error for Stale {}
+
+impl fmt::Display for Fence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.token.fmt(f)
     }
 }
@@ -141,6 +210,8 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Lost);
         assert!(error.to_string().contains('7') && error.to_string().contains('9'), "{error}");
         assert_eq!(mark.highest(), Token::new(9).ok());
+        let stale = Stale::of(&error).unwrap();
+        assert_eq!((Some(stale.token), stale.highest), (Token::new(7).ok(), mark.highest()));
     }
 
     #[test]

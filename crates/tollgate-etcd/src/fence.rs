@@ -3,7 +3,7 @@
 //!
 //! No mark has to be kept, and no token compared: etcd compares the lock itself, in the same step in which it writes.
 
-use tollgate_core::{Error, ErrorKind, Grant, Keeper, LockName, Mode, Result};
+use tollgate_core::{Error, Grant, Keeper, LockName, Mode, Result, Stale, Token};
 
 use crate::acquire::Handle;
 use crate::config::EtcdConfig;
@@ -75,7 +75,7 @@ impl EtcdFence {
     /// A transaction that is applied only while `grant` holds its lock.
     pub fn guarded(&self, grant: &Grant) -> Result<GuardedTxn<'_>> {
         let (lock, name) = (self.key(grant)?, grant.name.clone());
-        Ok(GuardedTxn { links: &self.links, lock, name, writes: Vec::new() })
+        Ok(GuardedTxn { links: &self.links, lock, name, token: grant.token, writes: Vec::new() })
     }
 }
 
@@ -100,6 +100,7 @@ pub struct GuardedTxn<'a> {
     links: &'a Links,
     lock: LockKey,
     name: LockName,
+    token: Token,
     writes: Vec<RequestOp>,
 }
 
@@ -132,8 +133,8 @@ impl GuardedTxn<'_> {
         if answer.succeeded {
             return Ok(());
         }
-        Err(named(Error::new(
-            ErrorKind::Lost,
+        Err(named(Stale::unheld(
+            self.token,
             "the lock is not held any more, and nothing was written; take it again",
         )))
     }

@@ -26,6 +26,12 @@ pub(crate) enum Trouble {
     )]
     DamagedLock { path: PathBuf, what: &'static str },
     #[error(
+        "the mark {} is damaged ({what}), and nobody is let in; restore it, or if it is lost for good stop everybody who \
+         writes, delete it and go on",
+        path.display()
+    )]
+    DamagedMark { path: PathBuf, what: &'static str },
+    #[error(
         "another process seems to be stopped while it works on {}; continue it or kill it \
          (`fuser {}` names those who have it open)",
         path.display(), path.display()
@@ -70,6 +76,10 @@ impl Trouble {
         Self::DamagedLock { path: path.to_owned(), what }
     }
 
+    pub(crate) fn mark(path: &Path, what: &'static str) -> Self {
+        Self::DamagedMark { path: path.to_owned(), what }
+    }
+
     pub(crate) fn kind(&self) -> ErrorKind {
         match self {
             Self::Io { source, .. } => io_kind(source),
@@ -77,6 +87,7 @@ impl Trouble {
             Self::Vanished { .. } => ErrorKind::Lost,
             Self::DamagedCounter { .. }
             | Self::DamagedLock { .. }
+            | Self::DamagedMark { .. }
             | Self::Network { .. }
             | Self::Layout { .. }
             | Self::NotAFolder { .. }

@@ -78,15 +78,22 @@ impl Folder {
     /// Where the lock `name` is. Its file is named by a hash: names may be longer than a file's name, and
     /// contain what a file's name cannot.
     pub(crate) fn address(&self, name: &LockName) -> Address {
-        let hash: [u8; 32] = Sha256::digest(name.as_str().as_bytes()).into();
-        let hex: String = hash.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(hex_digit).collect();
-        Address { path: self.locks.join(hex), shard: hash[0] }
+        let hash = hash_of(name.as_str());
+        Address { path: self.locks.join(hex(&hash)), shard: hash[0] }
     }
 
     /// The folder of the lock files.
     pub(crate) fn locks(&self) -> &Path {
         &self.locks
     }
+}
+
+pub(crate) fn hash_of(name: &str) -> [u8; 32] {
+    Sha256::digest(name.as_bytes()).into()
+}
+
+pub(crate) fn hex(hash: &[u8; 32]) -> String {
+    hash.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(hex_digit).collect()
 }
 
 fn hex_digit(nibble: u8) -> char {
@@ -181,7 +188,7 @@ fn lock(dir: &Path) -> Result<File> {
     }
 }
 
-fn make_dir(path: &Path) -> Result<()> {
+pub(crate) fn make_dir(path: &Path) -> Result<()> {
     match fs::create_dir(path) {
         Ok(()) => share(path, 0o7777),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
@@ -189,7 +196,7 @@ fn make_dir(path: &Path) -> Result<()> {
     }
 }
 
-fn share(path: &Path, mask: u32) -> Result<()> {
+pub(crate) fn share(path: &Path, mask: u32) -> Result<()> {
     fs::set_permissions(path, permissions(path, mask)?).map_err(Trouble::at(path))
 }
 
@@ -204,12 +211,12 @@ pub(crate) fn permissions(path: &Path, mask: u32) -> Result<fs::Permissions> {
 /// What of a folder's permissions means something for a file.
 pub(crate) const FILE: u32 = 0o666;
 
-fn sync_dir(dir: &Path) -> Result<()> {
+pub(crate) fn sync_dir(dir: &Path) -> Result<()> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(Trouble::at(dir))
 }
 
 /// Refuses file systems whose locks other machines, or the program behind the file system, may not see.
-fn refuse_network(dir: &Path) -> Result<()> {
+pub(crate) fn refuse_network(dir: &Path) -> Result<()> {
     let kind = sys::file_system(dir).map_err(Trouble::at(dir))?;
     match network_file_system(kind) {
         Some(file_system) => Err(Trouble::Network { path: dir.to_owned(), file_system }),

@@ -4,6 +4,7 @@
 //! DIR/version           which layout this is; written last when a folder is made
 //! DIR/counters          the tokens: 256 shards of two checksummed slots, synced before a token is used
 //! DIR/locks/<sha256>    one file per lock in use: its name, and the queue of its claims
+//! DIR/marks/<sha256>    one file per resource of a gate: its name, and the highest token that was let in
 //! ```
 //!
 //! Every claim has a ticket and, as long as it lives, a kernel lock on the byte of that ticket: a process
@@ -30,12 +31,14 @@ mod capabilities;
 mod counter;
 mod doctor;
 mod error;
+mod fence;
 mod folder;
 mod gated;
 mod idle;
 mod layout;
 mod lockfile;
 mod lost;
+mod mark_file;
 mod place;
 mod queue;
 mod registry;
@@ -46,4 +49,6 @@ mod waiter;
 
 pub use backend::FileBackend;
 pub use doctor::examine;
+pub use fence::FileGate;
 pub use folder::default_dir;
+pub use mark_file::LockedMark;

@@ -145,7 +145,7 @@ fn refusal(error: mysql_async::Error, fence: Fence) -> Error {
         "TG412" => {
             let mark = said.message.split_whitespace().find_map(|word| word.parse().ok());
             let highest = mark.and_then(|mark| Token::new(mark).ok());
-            fence.refused(highest.unwrap_or(fence.token())).caused_by(error)
+            fence.refused(highest.unwrap_or(fence.token()))
         }
         "TG428" => Error::invalid("a token is admitted in a transaction; begin one first").caused_by(error),
         _ => Trouble::of(error).into_error("admitting the token"),

@@ -24,6 +24,11 @@ impl Trouble {
         Self { source: Some(error), message: None, not_done }
     }
 
+    /// What the server or the driver said.
+    pub(crate) fn said(&self) -> Option<&tokio_postgres::Error> {
+        self.source.as_ref()
+    }
+
     /// The same, of something that does nothing by itself.
     pub(crate) fn not_done(mut self) -> Self {
         self.not_done = true;

@@ -78,7 +78,7 @@ impl PostgresFence {
         Ok(Self::with(Names::new(schema, "")?))
     }
 
-    fn with(names: Names) -> Self {
+    pub(crate) fn with(names: Names) -> Self {
         let [admit, admit_shared] = ["admit", "admit_shared"]
             .map(|function| names.written_into(&format!("select tollgate.{function}($1, $2)")));
         Self { names, admit, admit_shared }
@@ -147,7 +147,8 @@ impl PostgresFence {
     }
 }
 
-fn refusal(error: &tokio_postgres::Error, fence: Fence) -> Option<Error> {
+/// What a refused token is told; nothing if it was not refused.
+pub(crate) fn refusal(error: &tokio_postgres::Error, fence: Fence) -> Option<Error> {
     let said = error.as_db_error().filter(|said| said.code().code() == STALE)?;
     let highest = Token::new(said.detail()?.parse().ok()?).ok()?;
     Some(fence.refused(highest))

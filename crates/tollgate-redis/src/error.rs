@@ -156,7 +156,7 @@ pub(crate) fn is_of_another_type(error: &Error) -> bool {
 }
 
 /// What Redis said, if this error is of its making.
-fn said(error: &Error) -> Option<&RedisError> {
+pub(crate) fn said(error: &Error) -> Option<&RedisError> {
     std::error::Error::source(error)?.downcast_ref()
 }
 

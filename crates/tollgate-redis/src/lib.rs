@@ -47,7 +47,7 @@ mod wire;
 pub use backend::RedisBackend;
 pub use config::{Login, RedisConfig, Servers};
 pub use doctor::{examine, examine_redlock};
-pub use fence::{FencedCall, FencedScript, RedisFence};
+pub use fence::{FencedCall, FencedScript, RedisFence, RedisGate};
 #[doc(hidden)]
 pub use redlock::redlock_hash_of;
 pub use redlock::{Initialized, RedlockBackend, RedlockConfig, init as redlock_init};

@@ -1,18 +1,20 @@
 //! The scripts, and requests that run them by their hashes.
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use redis::{Arg, Cmd, ToRedisArgs};
 
 /// A script as Redis knows it.
 pub(crate) struct Script {
-    text: &'static str,
+    text: Cow<'static, str>,
     hash: String,
 }
 
 impl Script {
-    fn new(text: &'static str) -> Self {
-        Self { text, hash: redis::Script::new(text).get_hash().to_owned() }
+    pub(crate) fn new(text: impl Into<Cow<'static, str>>) -> Self {
+        let text = text.into();
+        Self { hash: redis::Script::new(&text).get_hash().to_owned(), text }
     }
 }
 
@@ -20,6 +22,8 @@ impl Script {
 pub(crate) struct Request {
     script: &'static Script,
     command: Cmd,
+    /// Whether the keys of a lock go with the one that is named.
+    of_lock: bool,
 }
 
 impl Request {
@@ -27,7 +31,14 @@ impl Request {
     pub(crate) fn new(script: &'static Script, key: &str) -> Self {
         let mut command = Cmd::with_capacity(9, 320);
         command.arg("EVALSHA").arg(script.hash.as_str()).arg("1").arg(key);
-        Self { script, command }
+        Self { script, command, of_lock: true }
+    }
+
+    /// Runs `script` on `key` alone, which is no lock's.
+    pub(crate) fn on_key(script: &'static Script, key: &[u8]) -> Self {
+        let mut command = Cmd::new();
+        command.arg("EVALSHA").arg(script.hash.as_str()).arg("1").arg(key);
+        Self { script, command, of_lock: false }
     }
 
     pub(crate) fn arg(mut self, argument: impl ToRedisArgs) -> Self {
@@ -38,6 +49,9 @@ impl Request {
     /// With every key it acts on named, as a cluster wants it: while a slot moves, it tells from them whether all are in
     /// one place.
     pub(crate) fn with_all_keys(&self, key: &str) -> Self {
+        if !self.of_lock {
+            return Self { script: self.script, command: self.command.clone(), of_lock: false };
+        }
         let side = |what: &str| format!("{{{key}}}:{what}");
         let mut command = Cmd::new();
         command.arg("EVALSHA").arg(self.script.hash.as_str()).arg("6").arg(key);
@@ -47,7 +61,7 @@ impl Request {
                 command.arg(bytes);
             }
         }
-        Self { script: self.script, command }
+        Self { script: self.script, command, of_lock: true }
     }
 
     /// By the script's hash: short, but Redis may not know it.
@@ -58,7 +72,7 @@ impl Request {
     /// With the script itself, which Redis remembers.
     pub(crate) fn with_text(&self) -> Cmd {
         let mut command = Cmd::new();
-        command.arg("EVAL").arg(self.script.text);
+        command.arg("EVAL").arg(&*self.script.text);
         for argument in self.command.args_iter().skip(2) {
             if let Arg::Simple(bytes) = argument {
                 command.arg(bytes);
@@ -125,7 +139,7 @@ mod tests {
 
     #[test]
     fn scripts_and_clients_mean_the_same_numbers() {
-        let common = ACQUIRE.text;
+        let common = &ACQUIRE.text;
         assert!(common.contains(&format!("local REMEMBERED = {REMEMBERED}\n")));
         assert!(common.contains(&format!("local LARGEST = {}\n", Token::MAX)));
         for lua in REDLOCK_SCRIPTS {

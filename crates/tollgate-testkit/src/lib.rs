@@ -4,7 +4,8 @@
 //! what was observed against the fenced mutex; [`fault`] makes a backend's engine unreliable, [`blocked`] drives it from threads; [`helper`] is
 //! the process that gets killed; [`crowd`] wants one lock, [`foreign`] clients too, and [`storm`] fifty of them; somebody has [`sat_on`] it; [`fakes`] are small engines of the two shapes that `memory:` and `file:`
 //! do not have; [`mutants`] are backends that break a promise on purpose; [`engines`] are real ones, started
-//! and killed; [`proxy`] makes trouble on the wire to either, and a [`small_disk`] on a server.
+//! and killed; [`gates`] is what every store of marks must do; [`proxy`] makes trouble on the wire to either, and a
+//! [`small_disk`] on a server.
 
 // A test's panic is its verdict.
 #![allow(clippy::unwrap_used)]
@@ -18,6 +19,7 @@ pub mod expected;
 pub mod fakes;
 pub mod fault;
 pub mod foreign;
+pub mod gates;
 pub mod helper;
 pub mod history;
 pub mod mutants;

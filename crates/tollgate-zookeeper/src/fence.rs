@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use tollgate_core::{BootClock, Error, ErrorKind, Grant, Keeper, LockName, Mode, Result};
+use tollgate_core::{BootClock, Error, Grant, Keeper, LockName, Mode, Result, Stale, Token};
 
 use crate::config::ZooKeeperConfig;
 use crate::error::Trouble;
@@ -75,6 +75,7 @@ impl ZooKeeperFence {
             fence: self,
             lock: self.node(grant)?,
             name: grant.name.clone(),
+            token: grant.token,
             writes: Vec::new(),
         })
     }
@@ -99,6 +100,7 @@ pub struct GuardedMulti<'a> {
     fence: &'a ZooKeeperFence,
     lock: String,
     name: LockName,
+    token: Token,
     writes: Vec<Write>,
 }
 
@@ -143,8 +145,8 @@ impl GuardedMulti<'_> {
         open.calls.connected().await?;
         match open.calls.guarded(&self.lock, &self.writes).await {
             Ok(()) => Ok(()),
-            Err(Refused::Unlocked) => Err(Error::new(
-                ErrorKind::Lost,
+            Err(Refused::Unlocked) => Err(Stale::unheld(
+                self.token,
                 "the lock is not held any more, and nothing was written; take it again",
             )),
             Err(Refused::Write(number, trouble)) => Err(Error::invalid(format!(

@@ -82,7 +82,7 @@ fn layered(mut backend: Arc<dyn Backend>, url: &Url<'_>) -> Result<Arc<dyn Backe
     Ok(Arc::new(Metrics::new(backend, clock)))
 }
 
-fn limit(url: &Url<'_>) -> Result<Option<Duration>> {
+pub(crate) fn limit(url: &Url<'_>) -> Result<Option<Duration>> {
     let parsed = url.param("timeout").map(parse_duration).transpose();
     let limit = parsed.map_err(|wrong| Error::invalid(format!("timeout: {wrong}")))?;
     if limit.is_some_and(|limit| limit.is_zero()) {
@@ -102,6 +102,11 @@ fn limit(url: &Url<'_>) -> Result<Option<Duration>> {
 ))]
 pub(crate) fn check_layers(url: &Url<'_>) -> Result<()> {
     limit(url)?;
+    check_namespace(url)
+}
+
+/// Refuses a namespace that cannot be one.
+pub(crate) fn check_namespace(url: &Url<'_>) -> Result<()> {
     url.param("namespace").map_or(Ok(()), Namespace::check)
 }
 

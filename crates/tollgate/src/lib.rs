@@ -38,6 +38,7 @@ mod connect;
 mod doctor;
 #[cfg(feature = "etcd")]
 pub mod etcd;
+mod gate;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 #[cfg(feature = "postgres")]
@@ -53,15 +54,16 @@ pub mod zookeeper;
 
 pub use connect::connect;
 pub use doctor::doctor;
+pub use gate::gate;
 #[cfg(feature = "redis")]
 pub use redlock::redlock_init;
 pub use sql_schema::sql_schema;
 pub use tollgate_core::{
     Age, Capabilities, Checkup, DEFAULT_TTL, Deadline, Details, Election, Error, ErrorKind, Event, Fault,
-    Fence, Finding, Grant, Guarantee, Guarantees, Guard, GuardState, Guards, Happening, Holder, InvalidName,
-    InvalidToken, Leader, Leadership, Lease, LockName, LockRequest, LockState, Locks, LossCause, Mark, Mode,
-    Moment, OwnerId, PartyHandle, Release, Result, Revocation, RwLock, Semaphore, SetRequest, Severity,
-    States, Token, Waiter, parse_duration,
+    Fence, Finding, Gate, Grant, Guarantee, Guarantees, Guard, GuardState, Guards, Happening, Holder,
+    InvalidName, InvalidToken, Leader, Leadership, Lease, LockName, LockRequest, LockState, Locks, LossCause,
+    Mark, MemoryGate, Mode, Moment, OwnerId, PartyHandle, Release, Result, Revocation, RwLock, Semaphore,
+    SetRequest, Severity, Stale, States, Token, Waiter, Work, parse_duration,
 };
 
 #[cfg(feature = "redis")]

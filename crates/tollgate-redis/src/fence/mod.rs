@@ -3,6 +3,7 @@
 //! A resource is what one lock protects: a key, or several that belong together. Its mark, the highest exclusive token
 //! that was let in, is kept beside it and compared in the same script that writes, so that nobody comes in between.
 
+mod gate;
 mod mark;
 mod script;
 mod trouble;
@@ -13,6 +14,7 @@ use redis::aio::ConnectionLike;
 use redis::{FromRedisValue, ToRedisArgs};
 use tollgate_core::{Error, ErrorKind, Fence, Result};
 
+pub use gate::RedisGate;
 pub use script::{FencedCall, FencedScript};
 
 macro_rules! scripts {

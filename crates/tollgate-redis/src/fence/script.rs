@@ -47,6 +47,11 @@ impl FencedScript {
         Self { text, hash }
     }
 
+    /// The whole script, with the gate before it.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
     /// A call with `key` as its first key.
     pub fn key(&self, key: impl AsRef<[u8]>) -> FencedCall<'_> {
         self.call().key(key)

@@ -40,7 +40,7 @@ fn highest(detail: &str) -> Option<Token> {
     Token::new(detail.split(' ').next()?.parse().ok()?).ok()
 }
 
-fn bad_mark(mark: &str) -> Error {
+pub(super) fn bad_mark(mark: &str) -> Error {
     let message =
         format!("the key {mark:?} is no mark, it holds something else; delete it, or rename the resource");
     Error::new(ErrorKind::Config, message)

@@ -1,0 +1,211 @@
+//! `tollgate fence-proxy`: a service that knows nothing of tokens, and holders that come too late.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Stdio};
+use std::sync::mpsc;
+
+use rustix::process::{Pid, Signal, kill_process};
+use support::{PATIENCE, Sandbox, eventually, text};
+
+/// A service that answers everything with 200, when it is told to; the heads of what it is asked come out here.
+struct Service {
+    address: SocketAddr,
+    came: mpsc::Receiver<String>,
+    go: mpsc::Sender<()>,
+}
+
+impl Service {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let ((tell, came), (go, wait)) = (mpsc::channel(), mpsc::channel());
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let head = head(&mut stream);
+                if tell.send(head).is_err() || wait.recv().is_err() {
+                    return;
+                }
+                let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok";
+                stream.write_all(answer).unwrap();
+            }
+        });
+        Self { address, came, go }
+    }
+}
+
+fn head(stream: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        head.push(byte[0]);
+    }
+    String::from_utf8(head).unwrap()
+}
+
+/// A running proxy, killed with the test.
+struct Proxy {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Proxy {
+    fn start(sandbox: &Sandbox, arguments: &[&str]) -> Self {
+        let mut command = sandbox.tollgate(&["fence-proxy", "--json", "-l", "127.0.0.1:0"]);
+        let mut child = command.args(arguments).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let said: serde_json::Value = serde_json::from_str(&line).unwrap();
+        Self { child, address: said["listening"].as_str().unwrap().parse().unwrap() }
+    }
+
+    fn send(&self, method: &str, token: Option<&str>) -> TcpStream {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let token = token.map(|token| format!("Fencing-Token: {token}\r\n")).unwrap_or_default();
+        let head =
+            format!("{method} /orders/42/lines HTTP/1.1\r\nhost: shop\r\n{token}connection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        stream
+    }
+
+    fn ask(&self, method: &str, token: Option<&str>) -> String {
+        answer(self.send(method, token))
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn closed(proxy: &Proxy) {
+    eventually("the port is closed", || TcpStream::connect(proxy.address).is_err().then_some(()));
+}
+
+fn answer(mut stream: TcpStream) -> String {
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+fn arguments<'a>(upstream: &'a str, store: &'a str) -> Vec<&'a str> {
+    vec!["-u", upstream, "-s", store, "-r", "/orders/{id}/*=orders/{id}"]
+}
+
+#[test]
+fn a_holder_that_was_overtaken_is_refused_also_by_the_next_proxy_on_the_same_store() {
+    let (sandbox, service) = (Sandbox::new(), Service::start());
+    let upstream = format!("http://{}", service.address);
+    for _ in 0..9 {
+        service.go.send(()).unwrap();
+    }
+    let proxy = Proxy::start(&sandbox, &arguments(&upstream, "file:marks"));
+    assert!(proxy.ask("PUT", Some("7")).starts_with("HTTP/1.1 200"));
+    assert!(service.came.recv_timeout(PATIENCE).unwrap().starts_with("PUT /orders/42/lines HTTP/1.1"));
+    assert!(proxy.ask("PUT", Some("9")).starts_with("HTTP/1.1 200"));
+    drop(proxy);
+    let proxy = Proxy::start(&sandbox, &arguments(&upstream, "file:marks"));
+    let stale = proxy.ask("PUT", Some("7"));
+    assert!(
+        stale.starts_with("HTTP/1.1 412") && stale.contains("\"highest\":9") && stale.contains("\"token\":7"),
+        "{stale}"
+    );
+    assert!(proxy.ask("PUT", None).starts_with("HTTP/1.1 428"));
+    assert!(proxy.ask("PUT", Some("x")).starts_with("HTTP/1.1 400"));
+    assert!(proxy.ask("GET", None).starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+fn a_token_that_the_engine_never_gave_is_refused() {
+    let (sandbox, service) = (Sandbox::new(), Service::start());
+    let (upstream, engine) = (format!("http://{}", service.address), sandbox.url());
+    let mut words = arguments(&upstream, "file:marks");
+    words.extend(["--engine", &engine]);
+    let proxy = Proxy::start(&sandbox, &words);
+    let refused = proxy.ask("PUT", Some("9007199254740991"));
+    assert!(refused.starts_with("HTTP/1.1 412") && refused.contains("never"), "{refused}");
+    service.go.send(()).unwrap();
+    let put = format!(
+        "exec 3<>/dev/tcp/127.0.0.1/{}; printf 'PUT /orders/42 HTTP/1.1\\r\\nhost: x\\r\\nFencing-Token: %s\\r\\nconnection: \
+         close\\r\\n\\r\\n' $TOLLGATE_TOKEN >&3; head -n 1 <&3",
+        proxy.address.port()
+    );
+    let held = sandbox.output(&["run", "--url", &engine, "orders/42", "--", "bash", "-c", &put]);
+    assert!(text(&held.stdout).starts_with("HTTP/1.1 200"), "{} {}", text(&held.stdout), text(&held.stderr));
+
+    words.pop();
+    words.extend(["memory:", "--check"]);
+    let cannot = sandbox.output(&[&["fence-proxy"][..], &words].concat());
+    assert_eq!(cannot.status.code(), Some(78), "{}", text(&cannot.stderr));
+}
+
+#[test]
+fn a_signal_ends_it_when_everything_is_answered() {
+    let (sandbox, service) = (Sandbox::new(), Service::start());
+    let upstream = format!("http://{}", service.address);
+    let mut proxy = Proxy::start(&sandbox, &arguments(&upstream, "memory:"));
+    let asked = proxy.send("PUT", Some("5"));
+    service.came.recv_timeout(PATIENCE).unwrap();
+    proxy.signal(Signal::TERM);
+    closed(&proxy);
+    assert!(proxy.child.try_wait().unwrap().is_none(), "somebody is not answered yet");
+    service.go.send(()).unwrap();
+    assert!(answer(asked).starts_with("HTTP/1.1 200"));
+    assert_eq!(proxy.child.wait().unwrap().code(), Some(0));
+
+    let mut proxy = Proxy::start(&sandbox, &arguments(&upstream, "memory:"));
+    let _asked = proxy.send("PUT", Some("5"));
+    service.came.recv_timeout(PATIENCE).unwrap();
+    proxy.signal(Signal::TERM);
+    closed(&proxy);
+    proxy.signal(Signal::INT);
+    assert_eq!(proxy.child.wait().unwrap().code(), Some(130), "the second one does not wait");
+}
+
+#[test]
+fn what_is_written_wrong_or_not_there_is_told_at_the_start() {
+    let sandbox = Sandbox::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (busy, nobody) = (taken.local_addr().unwrap().to_string(), "redis://127.0.0.1:1/");
+    let good = ["-u", "http://127.0.0.1:1", "-s", "file:marks"];
+    for (words, code, says) in [
+        (&["-r", "shop", "-l", &busy][..], 69, "taken"),
+        (&[], 2, "--resource"),
+        (&["-r", "/orders"], 2, "has no name"),
+        (&["-r", "/{a}={b}"], 2, "that its path has not"),
+        (&["-r", "shop", "--unguarded", "get"], 2, "is no method"),
+        (&["-r", "shop", "--drain", "5"], 2, "--drain"),
+        (&["-r", "shop", "--engine", nobody], 69, "reached"),
+        (&["-r", "shop", "--resource-header", "x"], 2, "cannot be used with"),
+    ] {
+        let output = sandbox.output(&[&["fence-proxy"], &good[..], words].concat());
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
+        assert!(said.contains(says), "{words:?}: {said}");
+    }
+    for (upstream, store, code, says) in [
+        ("ftp://a", "file:m", 2, "http://HOST"),
+        ("http://a?b", "file:m", 2, "query"),
+        ("http://a", nobody, 69, "reached"),
+        ("http://a", "etcd://127.0.0.1", 78, "keeps no marks"),
+        ("http://a", "nonsense", 2, "no scheme"),
+        ("http://a", "redis://127.0.0.1:1/?prefix=x", 2, "namespace"),
+    ] {
+        let output = sandbox.output(&["fence-proxy", "-u", upstream, "-s", store, "-r", "shop"]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{upstream} {store}: {said}");
+        assert!(said.contains(says), "{upstream} {store}: {said}");
+    }
+}

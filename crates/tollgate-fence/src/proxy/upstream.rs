@@ -1,0 +1,164 @@
+//! The service behind the proxy: where it is, and connections to it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use http::{HeaderValue, StatusCode, Uri};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::rt::{Read, Write};
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio_rustls::TlsConnector;
+use tollgate_core::tls::{self, TlsFiles};
+use tollgate_core::url::Host;
+use tollgate_core::{Error, Result};
+
+use super::exchange::Upload;
+use super::lingering::{Lingering, Work};
+use crate::problem::Problem;
+
+/// How long it may take to connect.
+const TO_CONNECT: Duration = Duration::from_secs(5);
+/// For how long a connection is kept that nobody uses. Services close theirs, and what is sent at that moment is lost.
+const IDLE: Duration = Duration::from_secs(2);
+/// How many are kept.
+const KEPT: usize = 256;
+
+/// The service behind a proxy.
+///
+/// ```
+/// let service = tollgate_fence::Upstream::parse("http://127.0.0.1:8080/api", &Default::default())?;
+/// assert!(tollgate_fence::Upstream::parse("ftp://127.0.0.1", &Default::default()).is_err());
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Upstream {
+    host: Host,
+    tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+    pub(super) authority: HeaderValue,
+    /// What paths begin with there, without a slash at the end.
+    pub(super) base: String,
+}
+
+impl Upstream {
+    /// `http://HOST:PORT/BASE`, or `https://…`, with whoever signs its certificate in `files`.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for what is no such URL, `Config` for files that cannot be read.
+    pub fn parse(url: &str, files: &TlsFiles) -> Result<Self> {
+        let wrong = || Error::invalid(format!("{url:?} is no URL of a service; write http://HOST:PORT"));
+        let uri: Uri = url.parse().map_err(|_| wrong())?;
+        let authority =
+            uri.authority().filter(|authority| !authority.as_str().contains('@')).ok_or_else(wrong)?;
+        if uri.query().is_some() {
+            return Err(Error::invalid("the URL of a service has no ?query; leave it out"));
+        }
+        let name = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        let (tls, port) = match uri.scheme_str() {
+            Some("http") => (None, 80),
+            Some("https") => {
+                let server = ServerName::try_from(name.clone()).map_err(|_| wrong())?;
+                (Some((tls::client(files, &["http/1.1"])?, server)), 443)
+            }
+            _ => return Err(wrong()),
+        };
+        Ok(Self {
+            host: Host { name, port: authority.port_u16().unwrap_or(port) },
+            tls,
+            authority: HeaderValue::try_from(authority.as_str()).map_err(|_| wrong())?,
+            base: uri.path().trim_end_matches('/').to_owned(),
+        })
+    }
+}
+
+/// A connection over which one request goes at a time.
+pub(super) struct Line {
+    pub(super) sender: SendRequest<Upload>,
+    pub(super) work: Work,
+    used: Option<Instant>,
+}
+
+impl Line {
+    pub(super) fn is_fresh(&self) -> bool {
+        self.used.is_none()
+    }
+}
+
+/// All of them.
+pub(super) struct Connections {
+    pub(super) upstream: Upstream,
+    idle: Mutex<Vec<Line>>,
+}
+
+impl Connections {
+    pub(super) fn new(upstream: Upstream) -> Self {
+        Self { upstream, idle: Mutex::default() }
+    }
+
+    /// One that is there, or a new one.
+    pub(super) async fn line(&self) -> Result<Line, Problem> {
+        match self.take() {
+            Some(line) => Ok(line),
+            None => self.open().await,
+        }
+    }
+
+    fn take(&self) -> Option<Line> {
+        let mut idle = self.idle();
+        idle.retain(|line| !line.sender.is_closed() && line.used.is_some_and(|used| used.elapsed() < IDLE));
+        // The last one: the others may rest until they are too old.
+        let place = idle.iter().rposition(|line| line.sender.is_ready())?;
+        Some(idle.swap_remove(place))
+    }
+
+    pub(super) fn give_back(&self, mut line: Line) {
+        line.used = Some(Instant::now());
+        let mut idle = self.idle();
+        if !line.sender.is_closed() && idle.len() < KEPT {
+            idle.push(line);
+        }
+    }
+
+    pub(super) async fn open(&self) -> Result<Line, Problem> {
+        let opened = tokio::time::timeout(TO_CONNECT, self.connect()).await;
+        opened.unwrap_or_else(|_| Err(unreachable("it did not take the connection in time")))
+    }
+
+    async fn connect(&self) -> Result<Line, Problem> {
+        let Upstream { host, tls, .. } = &self.upstream;
+        let failed = |error: std::io::Error| unreachable(&error.to_string());
+        let found = tokio::net::lookup_host((host.name.as_str(), host.port)).await.map_err(failed)?;
+        let stream = Lingering::connect(&found.collect::<Vec<_>>()).await.map_err(failed)?;
+        let work = stream.work();
+        let sender = match tls {
+            None => speak(TokioIo::new(stream)).await,
+            Some((config, name)) => {
+                let connector = TlsConnector::from(config.clone());
+                let secure = connector.connect(name.clone(), stream).await;
+                let secure =
+                    secure.map_err(|error| unreachable(&tls::insecure(host, "http", error).to_string()))?;
+                speak(TokioIo::new(secure)).await
+            }
+        };
+        let sender = sender.map_err(|error| unreachable(&error.to_string()))?;
+        Ok(Line { sender, work, used: None })
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Line>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn speak<T: Read + Write + Unpin + Send + 'static>(io: T) -> hyper::Result<SendRequest<Upload>> {
+    let (sender, connection) = http1::handshake(io).await?;
+    // What goes wrong is told to whoever sends.
+    tokio::spawn(async move { drop(connection.with_upgrades().await) });
+    Ok(sender)
+}
+
+fn unreachable(why: &str) -> Problem {
+    tracing::warn!(target: "tollgate", why, "the service cannot be reached");
+    let detail = format!("the service cannot be reached ({why}); nothing was sent to it");
+    Problem::new(StatusCode::BAD_GATEWAY, "unreachable", detail)
+}

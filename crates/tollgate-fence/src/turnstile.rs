@@ -1,0 +1,309 @@
+//! The turnstile before a service: who may pass, and when.
+//!
+//! A gate says whether a token is stale *now*. A request that was let through a moment ago may still be at work, so the mark
+//! alone keeps no order. Here it is kept: a larger token passes only when every request with a smaller one is over. The mark
+//! is raised first, so that no more of those come meanwhile.
+//!
+//! - **Invariant:** a request is registered before the gate is asked, and until it can do nothing more. So whoever the gate
+//!   lets in later finds it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tollgate_core::{Fence, Gate, Token};
+
+use crate::problem::Problem;
+
+/// How long a request waits for older ones, unless said otherwise.
+pub const DRAIN: Duration = Duration::from_secs(10);
+
+/// The requests that are under way, and the gate.
+pub(crate) struct Turnstile {
+    gate: Arc<dyn Gate>,
+    drain: Duration,
+    lanes: Mutex<HashMap<Arc<str>, Lane>>,
+    empty: Notify,
+}
+
+/// Those of one resource.
+#[derive(Default)]
+struct Lane {
+    /// How many there are of each token, exclusive or shared.
+    inside: BTreeMap<(Token, bool), usize>,
+    /// The highest exclusive token that was let in while the lane is there.
+    highest: Option<Token>,
+    left: Arc<Notify>,
+    raised: Arc<Notify>,
+}
+
+/// Where a request that is still coming in hears that it comes too late.
+#[derive(Clone)]
+pub(crate) struct Watch {
+    turnstile: Arc<Turnstile>,
+    resource: Arc<str>,
+    token: Token,
+}
+
+/// A request that was let through. It is over when this is dropped.
+pub(crate) struct Passage {
+    turnstile: Arc<Turnstile>,
+    resource: Arc<str>,
+    fence: Fence,
+}
+
+impl Turnstile {
+    pub(crate) fn new(gate: Arc<dyn Gate>, drain: Duration) -> Arc<Self> {
+        Arc::new(Self { gate, drain, lanes: Mutex::default(), empty: Notify::new() })
+    }
+
+    /// Lets a request through, as soon as all before it are over.
+    ///
+    /// Dropped while it waits it leaves nothing behind but, perhaps, a raised mark.
+    pub(crate) async fn enter(self: &Arc<Self>, resource: &str, fence: Fence) -> Result<Passage, Problem> {
+        let passage = self.register(resource, fence);
+        self.gate.admit(resource, fence).await.map_err(|error| Problem::of_gate(&error))?;
+        if let Some(left) = self.admitted(&passage) {
+            self.drained(&passage, left).await?;
+        }
+        Ok(passage)
+    }
+
+    /// Waits until nobody is inside.
+    pub(crate) async fn emptied(&self) {
+        loop {
+            let mut notified = std::pin::pin!(self.empty.notified());
+            notified.as_mut().enable();
+            if self.lanes().is_empty() {
+                return;
+            }
+            notified.await;
+        }
+    }
+
+    fn register(self: &Arc<Self>, resource: &str, fence: Fence) -> Passage {
+        let mut lanes = self.lanes();
+        let resource = match lanes.get_key_value(resource) {
+            Some((known, _)) => known.clone(),
+            None => Arc::from(resource),
+        };
+        let lane = lanes.entry(resource.clone()).or_default();
+        *lane.inside.entry(key(fence)).or_default() += 1;
+        Passage { turnstile: self.clone(), resource, fence }
+    }
+
+    /// Notes that the gate let it in; where to hear of those before it, if there are some.
+    fn admitted(&self, passage: &Passage) -> Option<Arc<Notify>> {
+        let mut lanes = self.lanes();
+        let lane = lanes.get_mut(&passage.resource)?;
+        if passage.fence.is_exclusive() && lane.highest < Some(passage.fence.token()) {
+            lane.highest = Some(passage.fence.token());
+            lane.raised.notify_waiters();
+        }
+        lane.must_wait(passage.fence).then(|| lane.left.clone())
+    }
+
+    async fn drained(&self, passage: &Passage, left: Arc<Notify>) -> Result<(), Problem> {
+        let deadline = Instant::now() + self.drain;
+        loop {
+            let mut notified = std::pin::pin!(left.notified());
+            // From here on nobody leaves unheard.
+            notified.as_mut().enable();
+            match self.look(passage) {
+                Look::Free => return Ok(()),
+                Look::Stale(highest) => return Err(Problem::of_gate(&passage.fence.refused(highest))),
+                Look::Wait => {}
+            }
+            if tokio::time::timeout_at(deadline, notified).await.is_err() {
+                return Err(Problem::busy());
+            }
+        }
+    }
+
+    fn look(&self, passage: &Passage) -> Look {
+        let lanes = self.lanes();
+        let Some(lane) = lanes.get(&passage.resource) else { return Look::Free };
+        match lane.highest {
+            // It came in while this one waited, and waits for it in turn.
+            Some(highest) if highest > passage.fence.token() => Look::Stale(highest),
+            _ if lane.must_wait(passage.fence) => Look::Wait,
+            _ => Look::Free,
+        }
+    }
+
+    fn lanes(&self) -> MutexGuard<'_, HashMap<Arc<str>, Lane>> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a request that waits finds.
+enum Look {
+    Free,
+    Wait,
+    Stale(Token),
+}
+
+impl Lane {
+    /// Whether somebody with a smaller token is inside. Readers do not wait for readers.
+    fn must_wait(&self, fence: Fence) -> bool {
+        let before = self.inside.range(..(fence.token(), false));
+        before.into_iter().any(|((_, exclusive), _)| *exclusive || fence.is_exclusive())
+    }
+}
+
+fn key(fence: Fence) -> (Token, bool) {
+    (fence.token(), fence.is_exclusive())
+}
+
+impl Passage {
+    pub(crate) fn watch(&self) -> Watch {
+        let (turnstile, resource) = (self.turnstile.clone(), self.resource.clone());
+        Watch { turnstile, resource, token: self.fence.token() }
+    }
+}
+
+impl Watch {
+    /// Completes when somebody with a larger exclusive token was let in, and waits for this one.
+    pub(crate) async fn overtaken(self) {
+        loop {
+            // As long as the request is inside its lane is there.
+            let raised = self.turnstile.lanes().get(&self.resource).map(|lane| lane.raised.clone());
+            let Some(raised) = raised else { return std::future::pending().await };
+            let mut notified = std::pin::pin!(raised.notified());
+            notified.as_mut().enable();
+            let highest = self.turnstile.lanes().get(&self.resource).and_then(|lane| lane.highest);
+            if highest > Some(self.token) {
+                return;
+            }
+            notified.await;
+        }
+    }
+}
+
+impl Drop for Passage {
+    fn drop(&mut self) {
+        let mut lanes = self.turnstile.lanes();
+        let Some(lane) = lanes.get_mut(&self.resource) else { return };
+        if let Some(count) = lane.inside.get_mut(&key(self.fence)) {
+            *count -= 1;
+            if *count == 0 {
+                lane.inside.remove(&key(self.fence));
+                lane.left.notify_waiters();
+            }
+        }
+        if lane.inside.is_empty() {
+            lanes.remove(&self.resource);
+            if lanes.is_empty() {
+                self.turnstile.empty.notify_waiters();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+    use tollgate_core::MemoryGate;
+
+    use super::*;
+
+    fn turnstile(drain: Duration) -> Arc<Turnstile> {
+        Turnstile::new(Arc::new(MemoryGate::new()), drain)
+    }
+
+    fn fence(token: u64, exclusive: bool) -> Fence {
+        Fence::shown(Token::new(token).unwrap(), exclusive)
+    }
+
+    async fn is_pending<F: Future>(future: &mut std::pin::Pin<Box<F>>) -> bool {
+        std::future::poll_fn(|context| std::task::Poll::Ready(future.as_mut().poll(context).is_pending()))
+            .await
+    }
+
+    #[tokio::test]
+    async fn a_larger_token_waits_until_the_smaller_ones_are_over() {
+        let turnstile = turnstile(DRAIN);
+        let old = [
+            turnstile.enter("r", fence(5, true)).await.ok(),
+            turnstile.enter("r", fence(5, true)).await.ok(),
+        ];
+        let mut new = Box::pin(turnstile.enter("r", fence(6, true)));
+        assert!(is_pending(&mut new).await);
+        assert!(turnstile.enter("other", fence(6, true)).await.is_ok(), "another resource is another lane");
+        let stale = turnstile.enter("r", fence(5, true)).await.err().unwrap();
+        assert_eq!(stale.status(), StatusCode::PRECONDITION_FAILED, "the mark is raised already");
+        let [one, two] = old;
+        drop(one);
+        assert!(is_pending(&mut new).await, "the other one is still inside");
+        drop(two);
+        let new = new.await.ok().unwrap();
+        assert!(turnstile.enter("r", fence(6, true)).await.is_ok(), "equal ones go together");
+        drop(new);
+        assert!(turnstile.lanes().is_empty(), "nothing is left");
+    }
+
+    #[tokio::test]
+    async fn readers_go_together_and_a_writer_waits_for_them() {
+        let turnstile = turnstile(DRAIN);
+        let first = turnstile.enter("r", fence(5, false)).await.ok().unwrap();
+        let second = turnstile.enter("r", fence(7, false)).await.ok().unwrap();
+        let mut writer = Box::pin(turnstile.enter("r", fence(8, true)));
+        assert!(is_pending(&mut writer).await);
+        let mut late = Box::pin(turnstile.enter("r", fence(9, false)));
+        assert!(is_pending(&mut late).await, "a writer is before it");
+        drop((first, second));
+        drop(writer.await.ok().unwrap());
+        assert!(late.await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn who_waits_and_is_overtaken_is_stale() {
+        let turnstile = turnstile(DRAIN);
+        let old = turnstile.enter("r", fence(5, true)).await.ok().unwrap();
+        let mut middle = Box::pin(turnstile.enter("r", fence(6, true)));
+        assert!(is_pending(&mut middle).await);
+        let mut new = Box::pin(turnstile.enter("r", fence(7, true)));
+        assert!(is_pending(&mut new).await);
+        drop(old);
+        assert_eq!(middle.await.err().unwrap().status(), StatusCode::PRECONDITION_FAILED);
+        assert!(new.await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_for_too_long_is_told_to_come_again() {
+        let turnstile = turnstile(Duration::from_secs(3));
+        let old = turnstile.enter("r", fence(5, true)).await.ok().unwrap();
+        let busy = turnstile.enter("r", fence(6, true)).await.err().unwrap();
+        assert_eq!((busy.status(), busy.word()), (StatusCode::SERVICE_UNAVAILABLE, "busy"));
+        drop(old);
+        assert!(turnstile.enter("r", fence(6, true)).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn who_is_inside_hears_that_somebody_newer_waits() {
+        let turnstile = turnstile(DRAIN);
+        let old = turnstile.enter("r", fence(5, true)).await.ok().unwrap();
+        let mut overtaken = Box::pin(old.watch().overtaken());
+        assert!(is_pending(&mut overtaken).await);
+        assert!(turnstile.enter("r", fence(5, true)).await.is_ok());
+        assert!(is_pending(&mut overtaken).await, "an equal one does not overtake");
+        let mut new = Box::pin(turnstile.enter("r", fence(6, true)));
+        assert!(is_pending(&mut new).await);
+        overtaken.await;
+        old.watch().overtaken().await;
+    }
+
+    #[tokio::test]
+    async fn who_goes_away_while_waiting_is_in_nobodys_way() {
+        let turnstile = turnstile(DRAIN);
+        let old = turnstile.enter("r", fence(5, true)).await.ok().unwrap();
+        let mut gone = Box::pin(turnstile.enter("r", fence(6, true)));
+        assert!(is_pending(&mut gone).await);
+        drop(gone);
+        drop(old);
+        assert!(turnstile.enter("r", fence(7, true)).await.is_ok());
+        assert!(turnstile.lanes().is_empty());
+    }
+}

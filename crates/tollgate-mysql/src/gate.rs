@@ -1,0 +1,176 @@
+//! Marks in MySQL or MariaDB for what is not in there: the table of [`MySqlFence`], over connections of the gate's own.
+
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Params};
+use tollgate_core::gate::{self, Confirmed};
+use tollgate_core::{BoxFuture, Error, ErrorKind, Fence, Gate, Result, Token};
+use tollgate_sql::{Lent, Pool, within};
+
+use crate::config::{MySqlConfig, TO_CONNECT};
+use crate::error::{Trouble, of_connect, silent};
+use crate::fence::MySqlFence;
+use crate::links::{TO_ANSWER, TRIES};
+use crate::schema::Tables;
+
+/// What is asked for, to whoever asked.
+const WHAT: &str = "admitting the token";
+
+/// A [`Gate`] whose marks are in a MySQL or MariaDB: `tollgate_fences`, as those of [`MySqlFence`] are, so that what is fenced
+/// by both is one resource.
+///
+/// ```no_run
+/// # async fn example() -> tollgate_core::Result<()> {
+/// use tollgate_core::Gate;
+/// use tollgate_mysql::{MySqlConfig, MySqlGate};
+///
+/// let gate = MySqlGate::connect(MySqlConfig::from_url("mysql://root@127.0.0.1/shop")?).await?;
+/// println!("{:?}", gate.highest("orders").await?);
+/// # Ok(())
+/// # }
+/// ```
+pub struct MySqlGate {
+    config: MySqlConfig,
+    pool: Pool<Line>,
+    confirmed: Confirmed,
+    raise: String,
+    flush: String,
+    read: String,
+}
+
+/// A connection.
+struct Line {
+    connection: Conn,
+    /// Whether something was answered over it: it may have been closed since, and the driver does not tell.
+    used: bool,
+}
+
+impl MySqlGate {
+    /// Connects, and makes the table and the procedures if they are not there.
+    ///
+    /// # Errors
+    /// `Unavailable` if no database answers; `Denied` if this user may not create them.
+    pub async fn connect(config: MySqlConfig) -> Result<Self> {
+        config.check()?;
+        let tables = Tables::new(&config.table_prefix);
+        let gate = Self {
+            raise: tables.named(
+                "insert into tollgate_fences values (?, ?) on duplicate key update token = greatest(token, ?)",
+            ),
+            // No resource is called by nothing, so that this row is nobody's.
+            flush: tables.named(
+                "insert into tollgate_fences values ('', 1) on duplicate key update token = token % 1000000 + 1",
+            ),
+            read: tables.named("select token from tollgate_fences where resource = ?"),
+            pool: Pool::new(config.connections),
+            confirmed: Confirmed::default(),
+            config,
+        };
+        let mut first = gate.lend().await?;
+        // What the fence is around does not matter to the table it is in.
+        let fence = MySqlFence::around("gate")?.with_table_prefix(&gate.config.table_prefix)?;
+        match within(TO_ANSWER, fence.install(&mut first.connection)).await {
+            Some(installed) => installed?,
+            None => return Err(silent(TO_ANSWER).into_error("installing the fence")),
+        }
+        first.give_back();
+        Ok(gate)
+    }
+
+    async fn lend(&self) -> Result<Lent<Line>> {
+        // What is not given back was not answered, so that all that are idle can be used.
+        self.pool.lend(|_| true, async || self.open().await).await
+    }
+
+    async fn open(&self) -> Result<Line> {
+        let options = self.config.options()?;
+        match tokio::time::timeout(TO_CONNECT, Conn::new(options)).await {
+            Ok(opened) => {
+                let connection = opened.map_err(|error| of_connect(error, &self.config))?;
+                Ok(Line { connection, used: false })
+            }
+            Err(_) => {
+                let message =
+                    format!("the database at {} did not answer within {TO_CONNECT:?}", self.config.host);
+                Err(Error::new(ErrorKind::Unavailable, message))
+            }
+        }
+    }
+
+    /// Runs a statement that may be repeated, as all of a gate's may: the number it selects, and how many rows it changed.
+    async fn run(&self, sql: &str, values: Params) -> Result<(Option<i64>, u64)> {
+        let mut tries = 1;
+        loop {
+            let mut line = self.lend().await?;
+            let was_used = line.used;
+            let answer = within(TO_ANSWER, asked(&mut line.connection, sql, values.clone())).await;
+            let answer = answer.unwrap_or_else(|| Err(silent(TO_ANSWER)));
+            if answer.as_ref().err().is_none_or(Trouble::is_answer) {
+                line.used = true;
+                line.give_back();
+            }
+            match answer {
+                // Others that were idle may have been closed with it; each is left behind once.
+                Err(trouble) if was_used && trouble.is_of_connection() => {}
+                Err(trouble) if trouble.is_passing() && tries < TRIES => {
+                    tokio::time::sleep(std::time::Duration::from_millis(u64::from(tries) * 5)).await;
+                    tries += 1;
+                }
+                answer => return answer.map_err(|trouble| trouble.into_error(WHAT)),
+            }
+        }
+    }
+
+    async fn mark(&self, resource: &str) -> Result<Option<Token>> {
+        gate::check(resource)?;
+        let (token, _) = self.run(&self.read, (resource.as_bytes(),).into()).await?;
+        // Where only readers were, the row says 0.
+        Ok(token.and_then(|token| Token::new(token.unsigned_abs()).ok()))
+    }
+
+    async fn decide(&self, resource: &str, fence: Fence) -> Result<()> {
+        gate::check(resource)?;
+        if self.confirmed.needs_no_write(resource, fence)
+            && let Some(decided) = gate::by_reading(self.mark(resource).await?, fence)
+        {
+            return decided;
+        }
+        let token = i64::from(fence);
+        let (_, changed) = self.run(&self.raise, (resource.as_bytes(), token, token).into()).await?;
+        // A mark never falls, so that whoever reads it after its own raise reads its own or a later one's.
+        match gate::by_reading(self.mark(resource).await?, fence) {
+            Some(decided) => decided?,
+            None => {
+                return Err(Error::new(ErrorKind::Unavailable, "the mark was deleted meanwhile; ask again"));
+            }
+        }
+        if changed == 0 {
+            // InnoDB shows what others commit before it is on the disk. A write of our own comes after it.
+            self.run(&self.flush, Params::Empty).await?;
+        }
+        self.confirmed.note(resource, fence.token());
+        Ok(())
+    }
+}
+
+async fn asked(
+    connection: &mut Conn,
+    sql: &str,
+    values: Params,
+) -> std::result::Result<(Option<i64>, u64), Trouble> {
+    let mut result = connection.exec_iter(sql, values).await.map_err(Trouble::of)?;
+    let changed = result.affected_rows();
+    let rows: Vec<i64> =
+        if result.is_empty() { Vec::new() } else { result.collect().await.map_err(Trouble::of)? };
+    result.drop_result().await.map_err(Trouble::of)?;
+    Ok((rows.first().copied(), changed))
+}
+
+impl Gate for MySqlGate {
+    fn admit<'a>(&'a self, resource: &'a str, fence: Fence) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move { self.decide(resource, fence).await.map_err(|error| error.during("admit")) })
+    }
+
+    fn highest<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Result<Option<Token>>> {
+        Box::pin(async move { self.mark(resource).await.map_err(|error| error.during("read the mark")) })
+    }
+}

@@ -1,0 +1,48 @@
+//! The gate whose marks are in PostgreSQL.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::sync::Arc;
+
+use support::servers::{client, shared};
+use tollgate_core::{ErrorKind, Gate};
+use tollgate_postgres::{PostgresConfig, PostgresFence, PostgresGate};
+use tollgate_testkit::engines::{self, Config, Data, Engine};
+use tollgate_testkit::gates::{gate_cases, own, shown, survives_a_crash};
+
+async fn gate(engine: &Engine) -> PostgresGate {
+    let url = format!("postgres://postgres@{}/postgres", engine.address());
+    PostgresGate::connect(PostgresConfig::from_url(&url).unwrap()).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_gate_on_postgres_keeps_the_contract() {
+    let gate: Arc<dyn Gate> = Arc::new(gate(shared()).await);
+    gate_cases(&gate).await;
+}
+
+#[tokio::test]
+async fn a_mark_outlives_a_crash_also_where_commits_do_not_wait_for_the_disk() {
+    let config = Config::postgres().argument("-c").argument("synchronous_commit=off");
+    let engine = engines::private(&config).unwrap();
+    let gate: Arc<dyn Gate> = Arc::new(gate(&engine).await);
+    survives_a_crash(&gate, || engine.kill(), || engine.restart(Data::Kept).unwrap()).await;
+}
+
+#[tokio::test]
+async fn what_is_fenced_in_tables_and_by_a_gate_is_one_resource() {
+    let (gate, mut client, name) = (gate(shared()).await, client(shared()).await, own("one"));
+    let fence = PostgresFence::new();
+    gate.admit(&name, shown(9, true)).await.unwrap();
+    let mut transaction = client.transaction().await.unwrap();
+    assert_eq!(
+        fence.admit(&mut transaction, &name, shown(8, true)).await.unwrap_err().kind(),
+        ErrorKind::Lost
+    );
+    transaction.rollback().await.unwrap();
+    let mut transaction = client.transaction().await.unwrap();
+    fence.admit(&mut transaction, &name, shown(10, true)).await.unwrap();
+    transaction.commit().await.unwrap();
+    assert_eq!(gate.admit(&name, shown(9, true)).await.unwrap_err().kind(), ErrorKind::Lost);
+}

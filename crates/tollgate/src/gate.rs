@@ -1,0 +1,156 @@
+//! From a URL to a gate: where the marks of resources are kept.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollgate_core::gate::Gate;
+use tollgate_core::{BoxFuture, Error, ErrorKind, Fence, Result, Token};
+
+use crate::connect::{check_namespace, limit};
+use crate::url::Url;
+
+/// Opens the gate that `url` names: the marks of resources that cannot keep them themselves, a file or a service behind HTTP.
+///
+/// - `memory:`, `memory:NAME`: in this process, and forgotten with it.
+/// - `file:DIR`: files of this host, for all its processes.
+/// - `postgres://…`, `mysql://…`: the table that [`PostgresFence`](crate::postgres::PostgresFence) and
+///   [`MySqlFence`](crate::mysql::MySqlFence) use, so that what is fenced by both is one resource.
+/// - `redis://…`, also behind sentinels and in a cluster: the keys that [`RedisFence`](crate::redis::RedisFence) uses.
+///
+/// The URL is written as for [`connect`](crate::connect). `?namespace=NAME` keeps all resources under `NAME/`, and
+/// `?timeout=5s` gives up on a store that does not answer.
+///
+/// ```
+/// # #[cfg(feature = "memory")]
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("memory:").await?;
+/// let gate = tollgate::gate("memory:").await?;
+///
+/// let guard = locks.lock("report").acquire().await?;
+/// gate.admit("report", guard.fence()?).await?;
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "memory"))]
+/// # fn main() {}
+/// ```
+///
+/// # Errors
+/// `InvalidArgument` for what is no URL; `Unsupported` for an engine that keeps no marks; `Unavailable` if the store cannot be
+/// reached.
+pub async fn gate(url: &str) -> Result<Arc<dyn Gate>> {
+    open(url).await.map_err(|error| error.during("open the gate"))
+}
+
+async fn open(url: &str) -> Result<Arc<dyn Gate>> {
+    let url = Url::parse(url)?;
+    let (limit, namespace) = (limit(&url)?, url.param("namespace"));
+    check_namespace(&url)?;
+    let opening = store(&url);
+    let gate = match limit {
+        Some(limit) => within(limit, opening).await?,
+        None => opening.await?,
+    };
+    if limit.is_none() && namespace.is_none() {
+        return Ok(gate);
+    }
+    Ok(Arc::new(Scoped { gate, limit, namespace: namespace.map(str::to_owned) }))
+}
+
+async fn store(url: &Url<'_>) -> Result<Arc<dyn Gate>> {
+    match url.scheme {
+        #[cfg(feature = "memory")]
+        "memory" => {
+            url.check_params(&[])?;
+            Ok(tollgate_core::MemoryGate::named(url.rest))
+        }
+        #[cfg(feature = "file")]
+        "file" => {
+            let (dir, keeper) = (crate::connect::folder(url)?, tollgate_core::Keeper::global()?);
+            let opened = keeper.spawn_blocking(move || tollgate_local::FileGate::open(dir)).await;
+            let gate = opened.map_err(|panic| {
+                Error::new(ErrorKind::Unexpected, "opening the folder did not come to an end")
+                    .caused_by(panic)
+            })??;
+            Ok(Arc::new(gate))
+        }
+        #[cfg(feature = "mysql")]
+        scheme if crate::mysql::SCHEMES.contains(&scheme) => {
+            Ok(Arc::new(tollgate_mysql::MySqlGate::connect(crate::mysql::config(url)?).await?))
+        }
+        #[cfg(feature = "postgres")]
+        scheme if crate::postgres::SCHEMES.contains(&scheme) => {
+            Ok(Arc::new(tollgate_postgres::PostgresGate::connect(crate::postgres::config(url)?).await?))
+        }
+        #[cfg(feature = "redis")]
+        scheme if crate::redis::SCHEMES.contains(&scheme) => {
+            if url.param("prefix").is_some() {
+                return Err(Error::invalid(
+                    "?prefix= is what keys of locks start with, and marks have none; use ?namespace= instead",
+                ));
+            }
+            Ok(Arc::new(tollgate_redis::RedisGate::connect(&crate::redis::config(url)?).await?))
+        }
+        "etcd" | "etcds" | "zookeeper" | "zookeepers" => Err(Error::unsupported(format!(
+            "{} keeps no marks: what is in it is fenced by the lock itself; keep the marks of other resources in file:DIR, \
+             postgres://, mysql:// or redis://, whatever engine the locks are on",
+            url.scheme
+        ))),
+        "redlock" | "redlocks" => Err(Error::unsupported(
+            "a majority of Redises keeps no marks; keep them in one of them, redis://HOST, or in file:DIR, postgres:// or \
+             mysql://",
+        )),
+        scheme => Err(Error::invalid(format!(
+            "no store of marks is called {scheme:?} here; write memory:, file:DIR, postgres://, mysql:// or redis://, as far \
+             as they were built in"
+        ))),
+    }
+}
+
+async fn within<T>(limit: Duration, work: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
+        Err(Error::new(
+            ErrorKind::Indeterminate,
+            format!("the store did not answer within {limit:?}; ask again"),
+        ))
+    })
+}
+
+/// A gate as its URL says it: under a name, and within a time.
+struct Scoped {
+    gate: Arc<dyn Gate>,
+    limit: Option<Duration>,
+    namespace: Option<String>,
+}
+
+impl Scoped {
+    /// What the store knows a resource by. Judged by the name that the caller knows.
+    fn name<'a>(&self, resource: &'a str) -> Result<Cow<'a, str>> {
+        tollgate_core::gate::check(resource)?;
+        Ok(match &self.namespace {
+            Some(namespace) => format!("{namespace}/{resource}").into(),
+            None => resource.into(),
+        })
+    }
+
+    async fn in_time<T>(&self, asked: impl Future<Output = Result<T>>) -> Result<T> {
+        match self.limit {
+            Some(limit) => within(limit, asked).await,
+            None => asked.await,
+        }
+    }
+}
+
+impl Gate for Scoped {
+    fn admit<'a>(&'a self, resource: &'a str, fence: Fence) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let name = self.name(resource).map_err(|error| error.during("admit"))?;
+            self.in_time(self.gate.admit(&name, fence)).await
+        })
+    }
+
+    fn highest<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Result<Option<Token>>> {
+        Box::pin(async move { self.in_time(self.gate.highest(&self.name(resource)?)).await })
+    }
+}
