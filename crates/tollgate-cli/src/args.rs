@@ -11,9 +11,11 @@ use crate::bench::BenchArgs;
 use crate::break_lock::BreakArgs;
 use crate::completions::CompletionsArgs;
 use crate::doctor::DoctorArgs;
+use crate::elect::ElectArgs;
 use crate::extend::ExtendArgs;
 use crate::fence_proxy::FenceProxyArgs;
 use crate::inspect::InspectArgs;
+use crate::leader::LeaderArgs;
 use crate::ls::LsArgs;
 use crate::man::ManArgs;
 use crate::redlock_init::RedlockInitArgs;
@@ -36,7 +38,7 @@ pub(crate) const URL: &str = "TOLLGATE_URL";
 
 /// What scripts can tell apart.
 pub(crate) const EXIT_CODES: &str = "\
-0 when all went well; of run, the command's own (128 + n for signal n, 126 and 127 as in a shell); 2 usage, bad name, bad URL; \
+0 when all went well; of run and elect, the command's own (128 + n for signal n, 126 and 127 as in a shell); 2 usage, bad name, bad URL; \
 69 engine unavailable; 70 unexpected; 75 busy; 76 lock lost; 77 denied; 78 bad configuration or unsupported.";
 
 #[derive(Debug, Subcommand)]
@@ -49,6 +51,8 @@ pub(crate) enum Command {
     Inspect(InspectArgs),
     Watch(WatchArgs),
     Break(BreakArgs),
+    Elect(ElectArgs),
+    Leader(LeaderArgs),
     Doctor(DoctorArgs),
     Bench(BenchArgs),
     Ttl(TtlArgs),

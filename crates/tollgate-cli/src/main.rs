@@ -8,14 +8,17 @@ mod clock;
 mod completions;
 mod connect;
 mod doctor;
+mod elect;
 mod exit;
 mod extend;
 mod fence_proxy;
+mod follow;
 mod grant_arg;
 mod guardian;
 mod holder;
 mod inspect;
 mod keeping;
+mod leader;
 mod ls;
 mod man;
 mod redlock_init;
@@ -63,6 +66,8 @@ fn main() -> std::process::ExitCode {
             Command::Inspect(args) => inspect::run(args).await,
             Command::Watch(args) => watch::run(args).await,
             Command::Break(args) => break_lock::run(args).await,
+            Command::Elect(args) => elect::run(args).await,
+            Command::Leader(args) => leader::run(args).await,
             Command::Doctor(args) => doctor::run(args).await,
             Command::Bench(args) => bench::run(args).await,
             Command::Ttl(args) => ttl::run(&args),

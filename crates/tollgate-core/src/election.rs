@@ -15,8 +15,6 @@ use crate::leadership::{Leadership, Work};
 use crate::lock::LockRequest;
 use crate::state::Event;
 
-/// Under which key of a holder's details everybody finds what it proclaims.
-const VALUE: &str = "value";
 /// How often observers look at what a leader proclaims. A new leader they hear of earlier, where the engine tells.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
@@ -69,6 +67,9 @@ pub struct Leader {
 }
 
 impl Election {
+    /// Under which key of a holder's [details](Details::meta) everybody finds what it proclaims.
+    pub const VALUE: &str = "value";
+
     pub(crate) fn new(locks: Locks, name: &str) -> Self {
         let request = locks.lock(name);
         Self { locks, name: name.to_owned(), request }
@@ -130,7 +131,7 @@ impl Election {
     pub async fn leader(&self) -> Result<Option<Leader>> {
         Ok(self.locks.inspect(&self.name).await?.and_then(|state| {
             let leads = state.holders.into_iter().next_back()?;
-            let value = leads.details.meta.get(VALUE).cloned().unwrap_or_default();
+            let value = leads.details.meta.get(Self::VALUE).cloned().unwrap_or_default();
             // Whoever took the lock without a token is no leader that anybody could tell from the next.
             Some(Leader { epoch: leads.token?, value, details: leads.details })
         }))
@@ -225,7 +226,7 @@ impl Seen {
 pub(crate) fn said(value: String) -> Details {
     let mut said = Details::of_this_process();
     if !value.is_empty() {
-        said.meta.insert(VALUE.to_owned(), value);
+        said.meta.insert(Election::VALUE.to_owned(), value);
     }
     said
 }
@@ -233,7 +234,7 @@ pub(crate) fn said(value: String) -> Details {
 /// Replaces what a leader proclaims.
 pub(crate) fn say(said: &mut Details, value: String) -> Result<()> {
     let mut next = said.clone();
-    next.meta.insert(VALUE.to_owned(), value);
+    next.meta.insert(Election::VALUE.to_owned(), value);
     next.check()?;
     *said = next;
     Ok(())

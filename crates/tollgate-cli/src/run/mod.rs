@@ -21,6 +21,11 @@ pub(crate) use args::{OnLost, RunArgs};
 use supervise::{Ended, How};
 
 pub(crate) async fn run(args: RunArgs) -> Result<Exit> {
+    run_saying(args, None).await
+}
+
+/// The same, and something that people see who look at the locks.
+pub(crate) async fn run_saying(args: RunArgs, said: Option<(String, String)>) -> Result<Exit> {
     check(&args)?;
     let mut signals = Signals::listen()?;
     let locks = match connect_or_end(&args.url.url, &mut signals).await? {
@@ -32,7 +37,9 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit> {
         names: &args.names,
         ttl: args.ttl,
         claim: &args.claim,
-        meta: vec![("command".to_owned(), environment::summary(&args.command))],
+        meta: std::iter::once(("command".to_owned(), environment::summary(&args.command)))
+            .chain(said)
+            .collect(),
         detached: false,
     };
     let guards = match take(&locks, &wanted, &mut signals).await? {
