@@ -22,7 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// and its token is the leader's *epoch*: it rises from leader to leader.
 ///
 /// A leader that was stopped for longer than its ttl still believes that it leads when it wakes up, until its next look at
-/// [`check`](crate::Lease::check). Have what it writes to [refuse stale epochs](Leadership::fence).
+/// [`check`](crate::Lease::check). Have what it writes to [refuse stale epochs](crate::Lease::fence).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]

@@ -34,7 +34,7 @@ impl Fence {
     ///
     /// This trusts the caller. Whoever shows 2^53 - 1 shuts everybody else out for good, where nothing asks the
     /// engine whether it ever gave that token. In a process that holds the lock itself use
-    /// [`Guard::fence`](crate::Guard::fence), which checks that it still does.
+    /// [`Guard::fence`](crate::Lease::fence), which checks that it still does.
     ///
     /// ```
     /// use tollgate::{Fence, Mark, Token};
