@@ -56,8 +56,13 @@ impl Prepared {
             Which::Insert => &self.insert,
             Which::Delete => &self.delete,
         };
-        self.connection.exec_drop(statement, (name, owner)).await?;
-        Ok(self.connection.affected_rows() == 1)
+        loop {
+            match self.connection.exec_drop(statement, (name, owner)).await {
+                // Two inserts before a row that is being deleted wait for each other; one of them is told to try again.
+                Err(mysql_async::Error::Server(error)) if error.code == 1213 => {}
+                done => return done.map(|()| self.connection.affected_rows() == 1),
+            }
+        }
     }
 }
 
