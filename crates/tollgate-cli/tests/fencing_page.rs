@@ -23,9 +23,13 @@ fn a_stranger_fences_a_postgresql_table() {
     let script = blocks.join("\necho == >&2; echo ==\n");
     let output = sandbox.bash(&script).env("DATABASE_URL", &url).output().unwrap();
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
-    let (said, complained): (Vec<&str>, Vec<&str>) = (stdout.split("==\n").collect(), stderr.split("==\n").collect());
+    let (said, complained): (Vec<&str>, Vec<&str>) =
+        (stdout.split("==\n").collect(), stderr.split("==\n").collect());
     assert_eq!(complained[0], "", "it is installed without a word");
-    assert!(complained[1].contains("ERROR") && complained[1].contains("token"), "who forgot is refused: {stderr}");
+    assert!(
+        complained[1].contains("ERROR") && complained[1].contains("token"),
+        "who forgot is refused: {stderr}"
+    );
     assert!(said[2].contains("paid with "), "who has a token writes: {stdout}\n{stderr}");
     assert_eq!(complained[2], "", "and nobody complains");
     assert!(complained[3].contains("the token 1 is stale"), "who is late is refused: {stderr}");

@@ -217,7 +217,7 @@ impl MySql {
         if let Some(flight) = &mut left.flight {
             let mut landed = tokio::time::timeout(MOMENT, &mut *flight).await.ok();
             let sat_on = match leaves {
-                Some(name) if landed.is_none() => !self.leaves(name, owner).await?,
+                Some(name) if landed.is_none() => !self.leaves(name, owner, TO_WITHDRAW).await?,
                 _ => false,
             };
             if landed.is_none() && !sat_on {
@@ -237,10 +237,10 @@ impl MySql {
         Ok(())
     }
 
-    /// Takes a claim out. Answers whether the row was to be had; if not, it may still come to that later.
-    async fn leaves(&self, name: &LockName, owner_id: OwnerId) -> Result<bool> {
+    /// Takes a claim out within `limit`. Answers whether the row was to be had; if not, it may still come to that later.
+    async fn leaves(&self, name: &LockName, owner_id: OwnerId, limit: Duration) -> Result<bool> {
         let values = vec![name.as_str().into(), owner(owner_id), true.into()];
-        let left = self.links.run_within(TO_WITHDRAW, Statement::Release, values).await?;
+        let left = self.links.run_within(limit, Statement::Release, values).await?;
         Ok(left.is_some())
     }
 
@@ -291,7 +291,7 @@ impl Database for MySql {
     fn withdraw<'a>(&'a self, name: &'a LockName, owner_id: OwnerId) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move {
             self.catch_up(owner_id, Some(name)).await?;
-            self.leaves(name, owner_id).await
+            self.leaves(name, owner_id, TO_WITHDRAW).await
         })
     }
 
@@ -302,6 +302,10 @@ impl Database for MySql {
             let (_, answer) = self.links.run(Statement::Stands, vec![name(), id(), id(), name()]).await?;
             Ok(!answer.says_yes())
         })
+    }
+
+    fn leave<'a>(&'a self, name: &'a LockName, owner_id: OwnerId) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.leaves(name, owner_id, TO_ANSWER))
     }
 
     fn extend<'a>(

@@ -35,6 +35,8 @@ pub struct MySqlGate {
     raise: String,
     flush: String,
     read: String,
+    /// Reads the mark behind whoever is about to raise it.
+    confirm: String,
 }
 
 /// A connection.
@@ -61,6 +63,7 @@ impl MySqlGate {
                 "insert into tollgate_fences values ('', 1) on duplicate key update token = token % 1000000 + 1",
             ),
             read: tables.named("select token from tollgate_fences where resource = ?"),
+            confirm: tables.named("select token from tollgate_fences where resource = ? lock in share mode"),
             pool: Pool::new(config.connections),
             confirmed: Confirmed::default(),
             config,
@@ -120,9 +123,9 @@ impl MySqlGate {
         }
     }
 
-    async fn mark(&self, resource: &str) -> Result<Option<Token>> {
+    async fn mark(&self, sql: &str, resource: &str) -> Result<Option<Token>> {
         gate::check(resource)?;
-        let (token, _) = self.run(&self.read, (resource.as_bytes(),).into()).await?;
+        let (token, _) = self.run(sql, (resource.as_bytes(),).into()).await?;
         // Where only readers were, the row says 0.
         Ok(token.and_then(|token| Token::new(token.unsigned_abs()).ok()))
     }
@@ -130,14 +133,14 @@ impl MySqlGate {
     async fn decide(&self, resource: &str, fence: Fence) -> Result<()> {
         gate::check(resource)?;
         if self.confirmed.needs_no_write(resource, fence)
-            && let Some(decided) = gate::by_reading(self.mark(resource).await?, fence)
+            && let Some(decided) = gate::by_reading(self.mark(&self.confirm, resource).await?, fence)
         {
             return decided;
         }
         let token = i64::from(fence);
         let (_, changed) = self.run(&self.raise, (resource.as_bytes(), token, token).into()).await?;
         // A mark never falls, so that whoever reads it after its own raise reads its own or a later one's.
-        match gate::by_reading(self.mark(resource).await?, fence) {
+        match gate::by_reading(self.mark(&self.read, resource).await?, fence) {
             Some(decided) => decided?,
             None => {
                 return Err(Error::new(ErrorKind::Unavailable, "the mark was deleted meanwhile; ask again"));
@@ -171,6 +174,8 @@ impl Gate for MySqlGate {
     }
 
     fn highest<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Result<Option<Token>>> {
-        Box::pin(async move { self.mark(resource).await.map_err(|error| error.during("read the mark")) })
+        Box::pin(async move {
+            self.mark(&self.read, resource).await.map_err(|error| error.during("read the mark"))
+        })
     }
 }

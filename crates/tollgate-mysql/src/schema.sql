@@ -10,7 +10,7 @@
 -- time zone decides anything.
 
 create table if not exists tollgate_version (
-    version  integer not null,
+    version  integer not null primary key,
     -- Where tokens come from: `mariadb` a sequence, `mysql` the rows themselves.
     dialect  varchar(10) not null
 ) engine = innodb;

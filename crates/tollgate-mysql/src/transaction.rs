@@ -137,6 +137,9 @@ impl MySqlTransactions {
             Dialect::MariaDb => "take",
             Dialect::MySql => "take_counted",
         };
+        if dialect == Dialect::MariaDb {
+            is_open(tx).await?;
+        }
         let passage = passage(tx).await?;
         if let Some(token) = self.take(tx, name, take, &passage).await? {
             return Ok(Some(token));
@@ -211,6 +214,20 @@ async fn passage(tx: &mut Transaction<'_>) -> Result<String> {
         .await
         .map_err(failed)?;
     Ok(counted.into_iter().map(|(_, count)| format!(" {count}")).collect())
+}
+
+/// Fails if the transaction has ended without its owner's doing: nothing would hold the lock. MySQL does not say.
+async fn is_open(tx: &mut Transaction<'_>) -> Result<()> {
+    let open: Option<i64> = tx
+        .query_first("select @@in_transaction")
+        .await
+        .map_err(|error| Trouble::of(error).into_error("the lock"))?;
+    if open == Some(0) {
+        let message = "this transaction has ended: a statement that defines something commits, and a deadlock rolls back; begin \
+                       another one";
+        return Err(Error::invalid(message));
+    }
+    Ok(())
 }
 
 /// A row that was made by somebody else meanwhile.

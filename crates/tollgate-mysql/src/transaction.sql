@@ -7,9 +7,10 @@ update tollgate_locks
 set token = last_insert_id(if(owner is null and details = concat(@session_of_tollgate, ?), token, nextval(tollgate_tokens))),
     owner = null, details = concat(@session_of_tollgate, ?),
     expires = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
-where name = ?
+-- Whoever lives again since it was taken waits for this transaction.
+where (owner is null and details = concat(@session_of_tollgate, ?)
     -- The dead are counted until somebody looks.
-    and (waiters = 0 and holders = 0 or not exists (
+    or (waiters = 0 and holders = 0 or not exists (
         select 1 from tollgate_claims c
         where c.name = tollgate_locks.name and c.expires > timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
         lock in share mode
@@ -19,7 +20,8 @@ where name = ?
         select 1 from tollgate_renewals r
         where r.owner = tollgate_locks.owner and r.expires > timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
         lock in share mode
-    ))
+    )))
+    and name = ?
 
 -- :take_counted
 -- The same with a token that the row counts.
@@ -28,9 +30,10 @@ set token = last_insert_id(if(owner is null and details = concat(@session_of_tol
     counter = counter + if(owner is null and details = concat(@session_of_tollgate, ?), 0, 1),
     owner = null, details = concat(@session_of_tollgate, ?),
     expires = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
-where name = ?
+-- Whoever lives again since it was taken waits for this transaction.
+where (owner is null and details = concat(@session_of_tollgate, ?)
     -- The dead are counted until somebody looks.
-    and (waiters = 0 and holders = 0 or not exists (
+    or (waiters = 0 and holders = 0 or not exists (
         select 1 from tollgate_claims c
         where c.name = tollgate_locks.name and c.expires > timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
         lock in share mode
@@ -40,7 +43,8 @@ where name = ?
         select 1 from tollgate_renewals r
         where r.owner = tollgate_locks.owner and r.expires > timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
         lock in share mode
-    ))
+    )))
+    and name = ?
 
 -- :make
 -- The row, if it is not there. Where it is, nothing is locked.

@@ -4,15 +4,17 @@
 mod support;
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
 use support::{config, connection, locks};
 use tollgate_core::Locks;
 use tollgate_testkit::engines::{self, Config};
+use tollgate_testkit::proxy::{Direction, MySql, Proxy};
 use tollgate_testkit::sat_on::{
-    Sitter, what_is_granted_late_is_given_back, who_does_not_wait_is_told_at_once,
-    who_gives_up_is_told_in_time_and_leaves_nothing,
+    Sitter, what_a_slow_way_was_granted_is_given_back, what_is_granted_late_is_given_back,
+    who_does_not_wait_is_told_at_once, who_gives_up_is_told_in_time_and_leaves_nothing,
 };
 
 struct Transaction(Conn);
@@ -53,4 +55,16 @@ async fn what_is_granted_when_somebody_has_given_up_is_given_back() {
     let [client, other] = clients(engine.address()).await;
     let mut sitter = Transaction(connection(engine.address()).await);
     what_is_granted_late_is_given_back(&client, &other, 100, &mut sitter).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_granted_over_a_slow_way_is_given_back() {
+    let engine = engines::private(&Config::mariadb()).unwrap();
+    let proxy = Proxy::start(engine.address(), MySql);
+    let slow = locks(config(proxy.address())).await;
+    let [other] = clients(engine.address()).await;
+    for direction in [Direction::Requests, Direction::Replies] {
+        proxy.delay(direction, Duration::from_millis(170));
+    }
+    what_a_slow_way_was_granted_is_given_back(&slow, &other).await;
 }

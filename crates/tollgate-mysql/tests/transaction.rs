@@ -230,3 +230,16 @@ async fn who_asks_again_in_one_transaction_gets_the_same_token() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_transaction_that_has_ended_by_itself_gets_no_lock() {
+    let (_locks, mut connection, within, name) = ground().await;
+    connection.query_drop("create table if not exists before_it (n integer)").await.unwrap();
+    let mut tx = connection.start_transaction(TxOpts::default()).await.unwrap();
+    within.lock_in_transaction(&mut tx, &name).await.unwrap();
+    // It commits.
+    tx.query_drop("create table if not exists before_it (n integer)").await.unwrap();
+    let error = within.lock_in_transaction(&mut tx, &name).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    tx.rollback().await.unwrap();
+}

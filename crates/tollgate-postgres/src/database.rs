@@ -15,7 +15,7 @@ use tollgate_sql::{Ask, Database, LeftBehind, Lent, Seen, Ticket, millis, of_lea
 
 use crate::error::Trouble;
 use crate::link::{Link, Value};
-use crate::links::{Links, what};
+use crate::links::{Links, TO_ANSWER, what};
 use crate::listener::Listener;
 use crate::owner::Owner;
 use crate::statement::Statement;
@@ -152,18 +152,18 @@ impl Postgres {
         let mut behind = pin!(self.links.run_on(link, Statement::Stands, &values));
         let mut seen = tokio::time::timeout(MOMENT, &mut behind).await;
         // Behind a pooler nobody knows what to end.
-        if seen.is_err() && (self.links.is_pooled() || self.leaves(name, owner).await?) {
+        if seen.is_err() && (self.links.is_pooled() || self.leaves(name, owner, TO_WITHDRAW).await?) {
             seen = tokio::time::timeout(BEHIND, behind).await;
         }
         Ok(matches!(seen, Ok((_, Ok(_)))))
     }
 
-    /// Takes a claim out. Answers whether the row was to be had; if not, it may still come to that later.
-    async fn leaves(&self, name: &LockName, owner: OwnerId) -> Result<bool> {
+    /// Takes a claim out within `limit`. Answers whether the row was to be had; if not, it may still come to that later.
+    async fn leaves(&self, name: &LockName, owner: OwnerId, limit: Duration) -> Result<bool> {
         let values: [Value<'_>; 3] = [&name.as_str(), &Owner(owner), &true];
         let mut link = self.links.lend().await?;
         let leaving = self.links.run_on(&mut link, Statement::Release, &values);
-        let Ok((_, rows)) = tokio::time::timeout(TO_WITHDRAW, leaving).await else { return Ok(false) };
+        let Ok((_, rows)) = tokio::time::timeout(limit, leaving).await else { return Ok(false) };
         match self.links.settled(link, rows) {
             Ok(_) => Ok(true),
             Err(trouble) if trouble.is_blocked() => Ok(false),
@@ -207,7 +207,7 @@ impl Database for Postgres {
                 link.settle();
             }
             self.catch_up(owner).await?;
-            self.leaves(name, owner).await
+            self.leaves(name, owner, TO_WITHDRAW).await
         })
     }
 
@@ -219,6 +219,10 @@ impl Database for Postgres {
             let (_, rows) = self.links.run(Statement::Stands, &values).await?;
             Ok(rows.first().is_some_and(|row| !row.get::<_, bool>(0)))
         })
+    }
+
+    fn leave<'a>(&'a self, name: &'a LockName, owner: OwnerId) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.leaves(name, owner, TO_ANSWER))
     }
 
     fn extend<'a>(

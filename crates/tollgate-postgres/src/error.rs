@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, Severity, SqlState};
 use tollgate_core::{Error, ErrorKind};
 
 use crate::config::PostgresConfig;
@@ -18,9 +18,12 @@ pub(crate) struct Trouble {
 }
 
 impl Trouble {
-    /// An answer that is an error says that nothing was done. Everything else says nothing.
+    /// An answer that is an error says that nothing was done. Everything else says nothing; nor do a server process's last
+    /// words, which may come after it has committed.
     pub(crate) fn of(error: tokio_postgres::Error) -> Self {
-        let not_done = error.as_db_error().is_some();
+        let last_words =
+            |error: &DbError| matches!(error.parsed_severity(), Some(Severity::Fatal | Severity::Panic));
+        let not_done = error.as_db_error().is_some_and(|error| !last_words(error));
         Self { source: Some(error), message: None, not_done }
     }
 
@@ -80,9 +83,9 @@ impl Trouble {
     /// What the caller is told of `what`, which was asked for.
     pub(crate) fn into_error(self, what: &str) -> Error {
         let (kind, message) = match (self.code(), self.not_done) {
-            (Some(code), _) => of_code(code, what),
+            (Some(code), true) => of_code(code, what),
             (None, true) => (ErrorKind::Unavailable, format!("PostgreSQL is away: {what} was not asked for")),
-            (None, false) => (
+            (_, false) => (
                 ErrorKind::Indeterminate,
                 self.message.clone().unwrap_or_else(|| {
                     format!("the connection to PostgreSQL ended before it answered; {what} may have been done or not")

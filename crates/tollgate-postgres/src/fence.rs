@@ -112,9 +112,11 @@ impl PostgresFence {
             if error.kind() != ErrorKind::Denied {
                 return error;
             }
-            let message = "this user may not create the fence's table and functions; have a user who may run what \
-                           PostgresFence::sql() returns";
-            Error::new(ErrorKind::Denied, message).caused_by(error)
+            Error::new(
+                ErrorKind::Denied,
+                "this user may not create the fence's table and functions; have a user who may run what `tollgate sql-schema \
+                 URL` prints",
+            )
         })
     }
 

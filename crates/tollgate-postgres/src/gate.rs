@@ -18,6 +18,9 @@ use crate::plain;
 const TO_ANSWER: Duration = Duration::from_secs(5);
 /// How often what others were in the way of is tried again.
 const TRIES: u32 = 5;
+/// How long the server waits for somebody who is admitted within a transaction. Said with each statement, for a pooler may give
+/// the next one to another server process; and said at all, for the server does not see that nobody waits for it any more.
+const PATIENCE: &str = "set_config('lock_timeout', '1s', true)";
 /// What is asked for, to whoever asked.
 const WHAT: &str = "admitting the token";
 
@@ -40,6 +43,8 @@ pub struct PostgresGate {
     confirmed: Confirmed,
     raise: String,
     read: String,
+    /// Reads the mark behind whoever is about to raise it.
+    confirm: String,
 }
 
 /// A value and its type, as PostgreSQL is told it.
@@ -57,8 +62,12 @@ impl PostgresGate {
         let durable = "case current_setting('synchronous_commit') when 'off' then \
                        set_config('synchronous_commit', 'on', true) end";
         let gate = Self {
-            raise: names.written_into(&format!("select {durable}, tollgate.admit($1, $2)")),
+            raise: names.written_into(&format!("select {durable}, {PATIENCE}, tollgate.admit($1, $2)")),
             read: names.written_into("select token from tollgate.fences where resource = $1"),
+            confirm: names.written_into(&format!(
+                "with ours as materialized (select {PATIENCE}, set_config('synchronous_commit', 'off', true)) \
+                 select token from tollgate.fences as marks, ours where resource = $1 for share of marks"
+            )),
             pool: Pool::new(config.connections),
             confirmed: Confirmed::default(),
             config,
@@ -104,10 +113,10 @@ impl PostgresGate {
         }
     }
 
-    async fn mark(&self, resource: &str) -> Result<Option<Token>> {
+    async fn mark(&self, sql: &str, resource: &str) -> Result<Option<Token>> {
         gate::check(resource)?;
-        let asked = self.run(&self.read, &[(&resource, Type::TEXT)]).await?;
-        let rows = asked.map_err(|trouble| trouble.into_error("reading the mark"))?;
+        let asked = self.run(sql, &[(&resource, Type::TEXT)]).await?;
+        let rows = asked.map_err(|trouble| told(trouble, "reading the mark"))?;
         // Where only readers were, the row says 0.
         Ok(rows.first().and_then(|row| Token::new(row.get::<_, i64>(0).unsigned_abs()).ok()))
     }
@@ -115,7 +124,7 @@ impl PostgresGate {
     async fn decide(&self, resource: &str, fence: Fence) -> Result<()> {
         gate::check(resource)?;
         if self.confirmed.needs_no_write(resource, fence)
-            && let Some(decided) = gate::by_reading(self.mark(resource).await?, fence)
+            && let Some(decided) = gate::by_reading(self.mark(&self.confirm, resource).await?, fence)
         {
             return decided;
         }
@@ -127,10 +136,19 @@ impl PostgresGate {
             }
             Err(trouble) => Err(match trouble.said().and_then(|error| refusal(error, fence)) {
                 Some(refused) => refused,
-                None => trouble.into_error(WHAT),
+                None => told(trouble, WHAT),
             }),
         }
     }
+}
+
+fn told(trouble: Trouble, what: &str) -> Error {
+    if trouble.is_blocked() {
+        let message =
+            "somebody is admitted to this resource, and their transaction has not ended; come again";
+        return trouble.into_error_of(ErrorKind::Unavailable, message.to_owned());
+    }
+    trouble.into_error(what)
 }
 
 fn usable(client: &mut Client) -> bool {
@@ -143,6 +161,8 @@ impl Gate for PostgresGate {
     }
 
     fn highest<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Result<Option<Token>>> {
-        Box::pin(async move { self.mark(resource).await.map_err(|error| error.during("read the mark")) })
+        Box::pin(async move {
+            self.mark(&self.read, resource).await.map_err(|error| error.during("read the mark"))
+        })
     }
 }

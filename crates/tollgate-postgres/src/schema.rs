@@ -11,7 +11,7 @@ use crate::error::Trouble;
 use crate::link::Link;
 
 /// Which `schema.sql` this is.
-const VERSION: i32 = 1;
+const VERSION: i32 = 2;
 
 /// All of it.
 const SQL: &str = concat!(
@@ -60,10 +60,12 @@ pub fn ddl_of_advisory(config: &PostgresConfig) -> Result<String> {
     Ok(Tables::new(&config.schema, &config.table_prefix).named(SQL))
 }
 
-/// Creates what is missing. When several start at once, one does it and the others find it done.
+/// Creates what is missing, and what was older. When several start at once, one does it and the others find it done.
 pub(crate) async fn install(link: &mut Link, tables: &Tables) -> Result<()> {
-    if version(link, tables).await? == Some(VERSION) {
-        return Ok(());
+    match version(link, tables).await? {
+        Some(VERSION) => return Ok(()),
+        Some(newer) if newer > VERSION => return Err(unknown(tables, Some(newer))),
+        Some(_) | None => {}
     }
     let script = tables.named(SQL);
     // Whoever may not create schemas may still create what belongs into one that is there.
@@ -84,16 +86,18 @@ pub(crate) async fn install(link: &mut Link, tables: &Tables) -> Result<()> {
     }
     match version(link, tables).await? {
         Some(VERSION) => Ok(()),
-        other => Err(Error::new(
-            ErrorKind::Config,
-            format!(
-                "the tables in schema {} are of version {}, and this program knows version {VERSION}; use the newest \
-                 program everywhere, or another ?schema=",
-                tables.schema,
-                other.map_or("unknown".to_owned(), |number| number.to_string()),
-            ),
-        )),
+        other => Err(unknown(tables, other)),
     }
+}
+
+fn unknown(tables: &Tables, version: Option<i32>) -> Error {
+    let version = version.map_or("unknown".to_owned(), |number| number.to_string());
+    let message = format!(
+        "the tables in schema {} are of version {version}, and this program knows version {VERSION}; use the newest program \
+         everywhere, or another ?schema=",
+        tables.schema,
+    );
+    Error::new(ErrorKind::Config, message)
 }
 
 /// Which version is there; none if there is nothing.

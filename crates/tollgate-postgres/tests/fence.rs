@@ -262,7 +262,7 @@ async fn many_install_at_once_and_who_may_not_is_told_what_to_do() {
     let app = client_of(&engine, "app").await;
     let refused = PostgresFence::new().install(&app).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Denied);
-    assert!(refused.to_string().contains("sql()"), "{refused}");
+    assert!(refused.to_string().contains("tollgate sql-schema"), "{refused}");
 
     let installs = (0..10).map(|_| async {
         let client = client(&engine).await;

@@ -3,13 +3,16 @@
 
 mod support;
 
+use std::time::Duration;
+
 use support::{client, locks, url};
 use tokio_postgres::Client;
 use tollgate_core::Locks;
 use tollgate_testkit::engines::{self, Config};
+use tollgate_testkit::proxy::{Direction, Postgres, Proxy};
 use tollgate_testkit::sat_on::{
-    Sitter, what_is_granted_late_is_given_back, who_does_not_wait_is_told_at_once,
-    who_gives_up_is_told_in_time_and_leaves_nothing,
+    Sitter, what_a_slow_way_was_granted_is_given_back, what_is_granted_late_is_given_back,
+    who_does_not_wait_is_told_at_once, who_gives_up_is_told_in_time_and_leaves_nothing,
 };
 
 struct Transaction(Client);
@@ -58,4 +61,16 @@ async fn what_is_granted_when_somebody_has_given_up_is_given_back() {
     let (url, mut sitter) = (url(engine.address()), Transaction(client(engine.address()).await));
     let [client, other] = clients(&url).await;
     what_is_granted_late_is_given_back(&client, &other, 100, &mut sitter).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_granted_over_a_slow_way_is_given_back() {
+    let engine = engines::private(&Config::postgres()).unwrap();
+    let proxy = Proxy::start(engine.address(), Postgres);
+    let slow = locks(&url(proxy.address())).await.unwrap();
+    let [other] = clients(&url(engine.address())).await;
+    for direction in [Direction::Requests, Direction::Replies] {
+        proxy.delay(direction, Duration::from_millis(170));
+    }
+    what_a_slow_way_was_granted_is_given_back(&slow, &other).await;
 }

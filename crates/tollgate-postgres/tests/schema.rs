@@ -6,7 +6,7 @@ mod support;
 use std::sync::Arc;
 
 use support::{backend, backend_of, locks, number, psql, url};
-use tollgate_core::{BootClock, ErrorKind, Keeper, Locks};
+use tollgate_core::{BootClock, ErrorKind, Keeper, Locks, Release};
 use tollgate_postgres::{AdvisoryBackend, PostgresConfig};
 use tollgate_testkit::engines::{self, Config};
 
@@ -73,6 +73,19 @@ async fn tables_of_another_version_are_not_touched() {
     let error = backend(&url(engine.address())).await.err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Config, "{error}");
     assert!(error.to_string().contains("version 99"), "{error}");
+}
+
+#[tokio::test]
+async fn tables_of_an_older_version_are_brought_up_to_date() {
+    let engine = engines::private(&Config::postgres()).unwrap();
+    let locks = locks(&url(engine.address())).await.unwrap();
+    let held = locks.lock("a").acquire().await.unwrap();
+    psql(engine.address(), "update tollgate.version set version = 1; drop function tollgate.raise_floor");
+    backend(&url(engine.address())).await.unwrap();
+    let functions = "select count(*) from pg_proc where proname = 'raise_floor'";
+    assert_eq!(number(engine.address(), functions), 1);
+    assert_eq!(number(engine.address(), "select version from tollgate.version"), 2);
+    assert_eq!(held.release().await.unwrap(), Release::Released);
 }
 
 #[tokio::test]

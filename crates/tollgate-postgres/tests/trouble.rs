@@ -258,6 +258,25 @@ async fn a_statement_that_was_a_deadlocks_victim_is_tried_again() {
     until("there was a deadlock", async || number(engine.address(), deadlocks) > 0).await;
 }
 
+/// A server process that is ended may have committed before: its last words do not tell.
+#[tokio::test]
+async fn what_a_terminated_server_process_was_asked_for_is_not_known() {
+    let engine = engines::private(&Config::postgres()).unwrap();
+    let locks = locks(&url(engine.address())).await.unwrap();
+    locks.lock("a").acquire().await.unwrap().release().await.unwrap();
+    let mut sitter = client(engine.address()).await;
+    let sits = sitter.transaction().await.unwrap();
+    sits.batch_execute("select from tollgate.locks where name = 'a' for update").await.unwrap();
+    let watcher = client(engine.address()).await;
+    let end = "select pg_terminate_backend(pid) from pg_stat_activity \
+               where application_name like 'tollgate%' and wait_event_type = 'Lock'";
+    let terminated = async || while watcher.execute(end, &[]).await.unwrap() == 0 {};
+    let (acquired, ()) = tokio::join!(locks.lock("a").try_acquire(), terminated());
+    assert_eq!(acquired.unwrap_err().kind(), ErrorKind::Indeterminate);
+    sits.rollback().await.unwrap();
+    locks.lock("a").acquire().await.unwrap().release().await.unwrap();
+}
+
 /// Programs that end their runtimes leave no connections behind for ever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn runtimes_that_end_take_their_connections_with_them() {

@@ -53,6 +53,10 @@ pub trait Database: Send + Sync + 'static {
     /// is in the row itself.
     fn forget<'a>(&'a self, name: &'a LockName, owner: OwnerId) -> BoxFuture<'a, Result<bool>>;
 
+    /// Takes out a claim whose ask has arrived, and waits for the row as long as a statement may take. Answers whether that was
+    /// to be had.
+    fn leave<'a>(&'a self, name: &'a LockName, owner: OwnerId) -> BoxFuture<'a, Result<bool>>;
+
     /// Renews a grant, and answers when that was sent; `None` if there is no such grant any more.
     fn extend<'a>(
         &'a self,

@@ -96,6 +96,16 @@ pub async fn what_is_granted_late_is_given_back(
     }
 }
 
+/// The way to the server is so slow that the answer comes after somebody has given up, though nobody sits on anything: what was
+/// granted is given back long before its ttl is over.
+pub async fn what_a_slow_way_was_granted_is_given_back(slow: &Locks, other: &Locks) {
+    let name = "slow/way";
+    let error = slow.lock(name).ttl(TTL).wait(Duration::from_millis(100)).acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+    let took = async || other.lock(name).ttl(TTL).try_acquire().await.unwrap();
+    eventually("it is free", took).await.release().await.unwrap();
+}
+
 async fn until_waiting(locks: &Locks, name: &str, many: usize) {
     let waiters = || async {
         let state = locks.inspect(name).await.unwrap();

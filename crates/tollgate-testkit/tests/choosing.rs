@@ -50,7 +50,8 @@ fn sign(basis: &str) -> &'static str {
 
 /// Exclusion and tokens under one fault, as a backend's file says.
 fn cell(declared: &str, fault: &str) -> String {
-    let line = declared.lines().find_map(|line| line.strip_prefix(&format!("under {fault}: exclusion "))).unwrap();
+    let line =
+        declared.lines().find_map(|line| line.strip_prefix(&format!("under {fault}: exclusion "))).unwrap();
     let (exclusion, tokens) = line.split_once(", tokens ").unwrap();
     format!("{} {}", sign(exclusion), sign(tokens))
 }
@@ -59,7 +60,8 @@ fn cell(declared: &str, fault: &str) -> String {
 fn what_each_engine_survives_is_told_as_it_is_declared() {
     let declared = COLUMNS.map(|(_, file)| read(&format!("expected/{file}.txt")));
     let heads: Vec<&str> = COLUMNS.iter().map(|(head, _)| *head).collect();
-    let mut table = format!("| what happens | {} |\n|{}\n", heads.join(" | "), " --- |".repeat(heads.len() + 1));
+    let mut table =
+        format!("| what happens | {} |\n|{}\n", heads.join(" | "), " --- |".repeat(heads.len() + 1));
     for (fault, told) in ROWS {
         let cells: Vec<String> = declared.iter().map(|declared| cell(declared, fault)).collect();
         table += &format!("| {told} | {} |\n", cells.join(" | "));
