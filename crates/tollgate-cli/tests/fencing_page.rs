@@ -1,4 +1,4 @@
-//! What `docs/fencing.md` tells a stranger to paste, pasted into a fresh database.
+//! What `docs/fencing.md` and `docs/choosing.md` tell a stranger to paste, pasted into a fresh database.
 
 mod support;
 
@@ -7,10 +7,16 @@ use tollgate_testkit::engines::{self, Config};
 
 const PAGE: &str = include_str!("../../../docs/fencing.md");
 
-/// The blocks for a shell under a heading.
-fn blocks(heading: &str) -> Vec<&'static str> {
-    let section = PAGE.split("\n## ").find(|section| section.starts_with(heading)).expect("it is there");
-    section.split("\n```sh\n").skip(1).map(|block| block.split("\n```").next().unwrap()).collect()
+/// The blocks of a text in one language.
+fn blocks(text: &'static str, language: &str) -> Vec<&'static str> {
+    text.split(&format!("\n```{language}\n"))
+        .skip(1)
+        .map(|block| block.split("\n```").next().unwrap())
+        .collect()
+}
+
+fn section(heading: &str) -> &'static str {
+    PAGE.split("\n## ").find(|section| section.starts_with(heading)).expect("it is there")
 }
 
 #[test]
@@ -18,7 +24,7 @@ fn a_stranger_fences_a_postgresql_table() {
     let engine = engines::private(&Config::postgres()).unwrap();
     let url = format!("postgres://postgres@{}/postgres", engine.address());
     let sandbox = Sandbox::new();
-    let blocks = blocks("PostgreSQL in five minutes");
+    let blocks = blocks(section("PostgreSQL in five minutes"), "sh");
     assert_eq!(blocks.len(), 4, "the steps of the page");
     let script = blocks.join("\necho == >&2; echo ==\n");
     let output = sandbox.bash(&script).env("DATABASE_URL", &url).output().unwrap();
@@ -34,4 +40,36 @@ fn a_stranger_fences_a_postgresql_table() {
     assert_eq!(complained[2], "", "and nobody complains");
     assert!(complained[3].contains("the token 1 is stale"), "who is late is refused: {stderr}");
     assert_eq!(said[3].lines().last(), said[2].lines().last(), "and nothing is overwritten: {stdout}");
+}
+
+#[test]
+fn what_is_better_than_a_lock_works_when_pasted() {
+    let page = include_str!("../../../docs/choosing.md");
+    let engine = engines::private(&Config::postgres()).unwrap();
+    let url = format!("postgres://postgres@{}/postgres", engine.address());
+    let sandbox = Sandbox::new();
+    let run = |sql: &str| {
+        let script = format!("psql -At -v ON_ERROR_STOP=1 '{url}' <<'SQL'\n{sql}\nSQL");
+        let output = sandbox.bash(&script).output().unwrap();
+        assert!(output.status.success(), "{sql}\n{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let sql = blocks(page, "sql");
+    assert_eq!(sql.len(), 4, "the blocks of the page");
+    sql.iter().for_each(|block| drop(run(block)));
+    assert_eq!(run("select left_over from stock; select balance, version from account"), "0\n80|4\n");
+    // Once more, as somebody would who does not know that it was done.
+    let again = |block: &str| {
+        block.lines().filter(|line| !line.starts_with("create table")).collect::<Vec<_>>().join("\n")
+    };
+    let charged = again(sql[2]);
+    run(&charged);
+    assert_eq!(run("select balance from account"), "80\n", "it is charged once");
+    assert_eq!(run("select id from jobs where state = 'done'"), "1\n");
+    let redis = engines::private(&Config::redis()).unwrap();
+    let shell = blocks(page, "sh")
+        .join("\n")
+        .replace("redis-cli", &format!("redis-cli -p {}", redis.address().port()));
+    let output = sandbox.bash(&shell).output().unwrap();
+    assert_eq!(text(&output.stdout), "OK\n0\nOK\nOK\nOK\n", "{}", text(&output.stderr));
 }
