@@ -13,8 +13,17 @@ use crate::tell;
 /// How often it is looked whether anybody reads, and how soon after an error the engine is asked again.
 const PAUSE: Duration = Duration::from_millis(500);
 
+/// Whom is followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Of {
+    One,
+    /// One that cannot be read hides no other.
+    Many,
+}
+
 /// Prints a `line` for each of `items`. An engine that is away is waited for.
 pub(crate) async fn follow<T>(
+    of: Of,
     items: &mut (impl Stream<Item = Result<T>> + Unpin),
     line: impl Fn(&T) -> String,
     signals: &mut Signals,
@@ -34,8 +43,7 @@ pub(crate) async fn follow<T>(
                         return Ok(Exit::OK);
                     }
                 }
-                // One lock that cannot be read hides no other.
-                Some(Err(error)) if error.lock().is_some() && !error.is_retryable() => {
+                Some(Err(error)) if of == Of::Many && error.lock().is_some() && !error.is_retryable() => {
                     report(&error);
                 }
                 Some(Err(error)) if error.is_retryable() => {

@@ -9,7 +9,7 @@ use tollgate::{Details, Leader, Result};
 use crate::args::UrlArg;
 use crate::connect::{connect_or_end, with_locks};
 use crate::exit::Exit;
-use crate::follow::follow;
+use crate::follow::{Of, follow};
 use crate::signals::Signals;
 use crate::{show, tell};
 
@@ -68,7 +68,7 @@ async fn watch(args: LeaderArgs) -> Result<Exit> {
         true => serde_json::to_string(leader).unwrap_or_default(),
         false => line(leader),
     };
-    follow(&mut leaders, told, &mut signals).await.map_err(|error| error.during("leader"))
+    follow(Of::One, &mut leaders, told, &mut signals).await.map_err(|error| error.during("leader"))
 }
 
 fn line(leader: &Leader) -> String {

@@ -8,7 +8,7 @@ use tollgate::{Event, Happening, Result};
 use crate::args::UrlArg;
 use crate::connect::connect_or_end;
 use crate::exit::Exit;
-use crate::follow::follow;
+use crate::follow::{Of, follow};
 use crate::signals::Signals;
 use crate::{show, tell};
 
@@ -52,7 +52,7 @@ pub(crate) async fn run(args: WatchArgs) -> Result<Exit> {
     let which =
         if args.prefix.is_empty() { "all locks".to_owned() } else { format!("locks {:?}…", args.prefix) };
     tell::note_on_terminal(&format!("watching {which} of {}; Ctrl-C ends it", args.url.url));
-    follow(&mut events, |event| line(event, args.json), &mut signals)
+    follow(Of::Many, &mut events, |event| line(event, args.json), &mut signals)
         .await
         .map_err(|error| error.during("watch"))
 }

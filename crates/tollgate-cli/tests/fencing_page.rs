@@ -11,7 +11,7 @@ const PAGE: &str = include_str!("../../../docs/fencing.md");
 fn blocks(text: &'static str, language: &str) -> Vec<&'static str> {
     text.split(&format!("\n```{language}\n"))
         .skip(1)
-        .map(|block| block.split("\n```").next().unwrap())
+        .map(|block| block.split("\n```").next().unwrap_or_default())
         .collect()
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tollgate_core::capabilities::Scope;
-use tollgate_core::{BoxFuture, Error, Fence, Gate, Locks, Result, Stale, Token};
+use tollgate_core::{BoxFuture, Error, Fence, Gate, Holder, Locks, Mode, Result, Stale, Token};
 
 /// A gate that lets nobody in with a token that was never given: whoever would raise the mark must hold the lock at that
 /// moment, or an earlier grant of it, as the engine sees it.
@@ -56,14 +56,22 @@ impl Issued {
         // Whoever is at the mark or below it raises nothing.
         let mark = self.gate.highest(resource).await?;
         if mark.is_none_or(|mark| fence.token() > mark) {
-            self.check(resource, fence.token()).await?;
+            self.check(resource, fence).await?;
         }
         self.gate.admit(resource, fence).await
     }
 
-    async fn check(&self, resource: &str, token: Token) -> Result<()> {
+    async fn check(&self, resource: &str, fence: Fence) -> Result<()> {
+        let token = fence.token();
         let state = self.locks.inspect(resource).await?;
-        let held = state.iter().flat_map(|state| &state.holders).filter_map(|holder| holder.token).max();
+        // A reader raises no mark, and who holds a permit has no fence at all.
+        let fits = |holder: &&Holder| match holder.mode {
+            Mode::Exclusive => true,
+            Mode::Shared => !fence.is_exclusive(),
+            Mode::Permit { .. } => false,
+        };
+        let holders = state.iter().flat_map(|state| &state.holders);
+        let held = holders.filter(fits).filter_map(|holder| holder.token).max();
         if held.is_some_and(|held| token <= held) {
             return Ok(());
         }
@@ -82,5 +90,32 @@ impl Gate for Issued {
 
     fn highest<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Result<Option<Token>>> {
         self.gate.highest(resource)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_core::MemoryGate;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn only_writers_raise_the_mark() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let locks = tollgate::connect(&format!("file:{}", folder.path().display())).await.expect("it opens");
+        let gate = Issued::new(Arc::new(MemoryGate::new()), locks.clone()).expect("it tells");
+        let reader = locks.lock("r").shared().acquire().await.expect("it is free");
+        let permit = locks.lock("p").permit(2).acquire().await.expect("it is free");
+        let writer = locks.lock("w").acquire().await.expect("it is free");
+        for (resource, token, exclusive, passes) in [
+            ("r", reader.token(), true, false),
+            ("r", reader.token(), false, true),
+            ("p", permit.token(), true, false),
+            ("p", permit.token(), false, false),
+            ("w", writer.token(), true, true),
+        ] {
+            let admitted = gate.admit(resource, Fence::shown(token, exclusive)).await;
+            assert_eq!(admitted.is_ok(), passes, "{resource}, exclusive: {exclusive}: {admitted:?}");
+        }
     }
 }

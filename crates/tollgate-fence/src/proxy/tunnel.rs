@@ -39,8 +39,12 @@ pub(super) fn open(
             }
         };
         tokio::select! {
-            Ok(_) = tokio::io::copy_bidirectional(&mut client, &mut service) => drop(work.end()),
-            // The passage stays with the service's side, which is closed here.
+            // Unless both sides have come to their end, the passage stays with the service's side, which is closed here.
+            ended = tokio::io::copy_bidirectional(&mut client, &mut service) => {
+                if ended.is_ok() {
+                    drop(work.end());
+                }
+            }
             () = overtaken => {}
         }
     });

@@ -6,6 +6,7 @@ use futures_util::StreamExt;
 
 use super::prelude::*;
 use crate::helper::{Helper, Reply};
+use crate::scale::is_soak;
 
 pub(super) const CASES: &[Case] = &[
     case!(of_two_who_campaign_one_leads_and_epochs_rise),
@@ -124,7 +125,9 @@ async fn a_killed_leader_is_followed(world: World) {
         "{}: a killed leader was followed within {longest:?}, its ttl is {lives:?}",
         world.subject_name()
     );
-    assert!(longest < lives + Duration::from_secs(4), "it took {longest:?} to follow a dead leader");
+    // What is promised, and room for a machine that does other things beside.
+    let slack = Duration::from_secs(if is_soak() { 1 } else { 4 });
+    assert!(longest < lives + slack, "it took {longest:?} to follow a dead leader");
 }
 
 async fn elected(candidate: &mut Helper) -> u64 {
