@@ -26,7 +26,7 @@ pub(crate) struct ManArgs {
 }
 
 /// Every sub-command and its page. They are listed because a command cannot ask for those it is one of.
-const PAGES: [(&str, &str); 15] = [
+const PAGES: [(&str, &str); 18] = [
     ("run", "tollgate-run"),
     ("acquire", "tollgate-acquire"),
     ("extend", "tollgate-extend"),
@@ -35,10 +35,13 @@ const PAGES: [(&str, &str); 15] = [
     ("inspect", "tollgate-inspect"),
     ("watch", "tollgate-watch"),
     ("break", "tollgate-break"),
+    ("elect", "tollgate-elect"),
+    ("leader", "tollgate-leader"),
     ("doctor", "tollgate-doctor"),
     ("bench", "tollgate-bench"),
     ("ttl", "tollgate-ttl"),
     ("redlock-init", "tollgate-redlock-init"),
+    ("fence-proxy", "tollgate-fence-proxy"),
     ("sql-schema", "tollgate-sql-schema"),
     ("completions", "tollgate-completions"),
     ("man", "tollgate-man"),
