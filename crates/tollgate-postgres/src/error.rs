@@ -21,9 +21,7 @@ impl Trouble {
     /// An answer that is an error says that nothing was done. Everything else says nothing; nor do a server process's last
     /// words, which may come after it has committed.
     pub(crate) fn of(error: tokio_postgres::Error) -> Self {
-        let last_words =
-            |error: &DbError| matches!(error.parsed_severity(), Some(Severity::Fatal | Severity::Panic));
-        let not_done = error.as_db_error().is_some_and(|error| !last_words(error));
+        let not_done = is_answer(&error);
         Self { source: Some(error), message: None, not_done }
     }
 
@@ -40,7 +38,7 @@ impl Trouble {
 
     /// Whether it is what the server answered, so that nothing more comes.
     pub(crate) fn is_answer(&self) -> bool {
-        self.source.as_ref().is_some_and(|error| error.as_db_error().is_some())
+        self.source.as_ref().is_some_and(is_answer)
     }
 
     fn code(&self) -> Option<&SqlState> {
@@ -103,6 +101,13 @@ impl Trouble {
             None => error,
         }
     }
+}
+
+/// Whether a server process said it and goes on. Its last words are no answer: it may have committed before.
+fn is_answer(error: &tokio_postgres::Error) -> bool {
+    let is_last =
+        |error: &DbError| matches!(error.parsed_severity(), Some(Severity::Fatal | Severity::Panic));
+    error.as_db_error().is_some_and(|error| !is_last(error))
 }
 
 /// No answer came in time.

@@ -215,8 +215,9 @@ async fn other_isolation_levels_and_serialisation_errors_change_nothing() {
 /// The victim of a deadlock is told so by PostgreSQL, and tries again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_statement_that_was_a_deadlocks_victim_is_tried_again() {
+    // Each looks once, so long after it began to wait: ours does when the circle has closed, and before theirs.
     let engine =
-        engines::private(&Config::postgres().argument("-c").argument("deadlock_timeout=50ms")).unwrap();
+        engines::private(&Config::postgres().argument("-c").argument("deadlock_timeout=1s")).unwrap();
     let locks = locks(&url(engine.address())).await.unwrap();
     // Whoever writes a row of claims waits for a row of theirs, and they for ours.
     psql(
