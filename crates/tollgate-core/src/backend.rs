@@ -23,7 +23,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use futures_core::Stream;
-use tollgate_types::{LockName, Token};
+use tollgate_types::{Age, LockName, Token};
 
 use crate::capabilities::Capabilities;
 use crate::claim::{Claim, Details};
@@ -120,6 +120,14 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Breaks the lock of the holder with `token`, as an operator does, and hands it on.
     fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>>;
+
+    /// The engine's time, for a party's first claim: a number that later parties get a larger one than, as near as the
+    /// engine can tell. Only where there is a queue.
+    fn age(&self) -> BoxFuture<'_, Result<Age>> {
+        let backend = self.capabilities().backend;
+        let none = Error::unsupported(format!("the {backend} backend does not tell the time"));
+        Box::pin(std::future::ready(Err(none)))
+    }
 
     /// An open file that a child process can inherit, so that the lock is held as long as either lives.
     /// Only where the lock hangs on a descriptor; close-on-exec is set.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use tollgate_types::{LockName, Mode};
+use tollgate_types::{LockName, Mode, OnDeadlock};
 
 use crate::error::{Error, Result};
 use crate::grant::Grant;
@@ -42,6 +42,8 @@ pub struct Capabilities {
     pub revoke: Revoke,
     /// Whether a lost holder's name can stay closed for a while.
     pub lock_delay: bool,
+    /// Whether it finds parties that wait for each other, and looks after every other deadlock policy, too.
+    pub detect: bool,
     /// How many bytes a name may have.
     pub longest_name: usize,
     /// What its promises rest on.
@@ -266,6 +268,23 @@ impl Capabilities {
         Err(Error::unsupported(format!(
             "a grant of the {backend} backend lives and dies with its {dies_with}"
         )))
+    }
+
+    /// Refuses a deadlock policy the backend cannot follow.
+    pub fn check_on_deadlock(&self, policy: OnDeadlock) -> Result<()> {
+        let needs = match policy {
+            OnDeadlock::Detect if !self.detect => {
+                "an engine that sees who waits for whom; use wait-die, or a set"
+            }
+            OnDeadlock::WaitDie | OnDeadlock::WoundWait if self.queue == Queue::Polling => {
+                "a queue; take the locks as a set, or wait for a limited time"
+            }
+            OnDeadlock::WoundWait if self.revoke == Revoke::Cooperative => {
+                "an engine that can take a lock away from its holder; use wait-die"
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::unsupported(format!("the {} backend has no {policy}, which needs {needs}", self.backend)))
     }
 
     /// Refuses a lock-delay the backend cannot keep.

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
-use tollgate_types::{LockName, Mode, OwnerId};
+use tollgate_types::{LockName, Mode, OnDeadlock, OwnerId};
 
 use crate::error::{Error, Result};
 use crate::party::PartyHandle;
+use crate::stake::Stake;
 
 /// One attempt to take a lock, with everything an engine must know of it.
 #[derive(Debug, Clone)]
@@ -24,6 +25,8 @@ pub struct Claim {
     pub details: Details,
     /// The task or transaction this claim belongs to.
     pub party: Option<PartyHandle>,
+    /// What becomes of it if its waiting might never end: for engines that find that out themselves.
+    pub on_deadlock: OnDeadlock,
     /// How long the name stays closed if this holder is lost rather than released.
     pub lock_delay: Duration,
     /// Wants a lease of its own, which ends with nobody else's: nobody will renew it, or another process
@@ -42,13 +45,14 @@ impl Claim {
             owner,
             details: Details::of_process(process),
             party: None,
+            on_deadlock: OnDeadlock::Timeout,
             lock_delay: Duration::ZERO,
             standalone: false,
         }
     }
 }
 
-/// Who holds or waits, for people who look. Nothing is decided by it.
+/// Who holds or waits, for people who look. Nothing is decided by it but who may wait, by claims with a deadlock policy.
 ///
 /// ```
 /// let details = tollgate::Details::of_this_process();
@@ -68,6 +72,9 @@ pub struct Details {
     /// What the user added.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub meta: BTreeMap<String, String>,
+    /// What those need to know who take the same locks with a deadlock policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stake: Option<Stake>,
 }
 
 impl Details {
@@ -86,6 +93,7 @@ impl Details {
             pid,
             since_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
             meta: BTreeMap::new(),
+            stake: None,
         }
     }
 

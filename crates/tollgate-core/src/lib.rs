@@ -39,6 +39,7 @@ mod rw_lock;
 mod semaphore;
 mod set;
 mod settle;
+mod stake;
 mod state;
 mod states;
 #[cfg(feature = "tls")]
@@ -72,8 +73,10 @@ pub use party::PartyHandle;
 pub use rw_lock::RwLock;
 pub use semaphore::Semaphore;
 pub use set::{Guards, SetRequest};
+pub use stake::Stake;
 pub use state::{Event, Happening, Holder, LockState, Waiter};
 pub use states::States;
 pub use tollgate_types::{
-    Age, InvalidName, InvalidToken, LockName, Mode, Moment, OwnerId, Party, PartyId, Token, parse_duration,
+    Age, Conflict, InvalidName, InvalidToken, LockName, Mode, Moment, OnDeadlock, OwnerId, Party, PartyId,
+    Token, parse_duration,
 };

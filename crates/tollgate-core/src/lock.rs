@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_types::{LockName, Mode, Moment};
+use tollgate_types::{LockName, Mode, Moment, OnDeadlock};
 
 use crate::backend::{Attempt, Release};
 use crate::claim::Claim;
@@ -16,6 +16,7 @@ use crate::hold::Limits;
 use crate::lease::Lease;
 use crate::party::PartyHandle;
 use crate::pending::Pending;
+use crate::stake::{self, Stake};
 
 /// How long a caller is kept waiting for an answer it does not need; the rest goes on in the background.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -80,6 +81,7 @@ pub struct LockRequest {
     lock_delay: Duration,
     meta: Vec<(String, String)>,
     party: Option<PartyHandle>,
+    on_deadlock: OnDeadlock,
 }
 
 impl LockRequest {
@@ -94,6 +96,7 @@ impl LockRequest {
             lock_delay: Duration::ZERO,
             meta: Vec::new(),
             party: None,
+            on_deadlock: OnDeadlock::Timeout,
         }
     }
 
@@ -220,6 +223,28 @@ impl LockRequest {
         self
     }
 
+    /// What becomes of it if its waiting might never end, because its [party](Self::party) holds what others wait for.
+    /// Fails with `Deadlock` then: release what the party holds and start over, as [`PartyHandle::retry`] does.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> tollgate::Result<()> {
+    /// let locks = tollgate::connect("memory:doc-request-on-deadlock").await?;
+    /// use tollgate::{ErrorKind, OnDeadlock, PartyHandle};
+    ///
+    /// let (older, younger) = (PartyHandle::new(), PartyHandle::new());
+    /// let held = locks.lock("a").party(&older).on_deadlock(OnDeadlock::WaitDie).acquire().await?;
+    /// let refused = locks.lock("a").party(&younger).on_deadlock(OnDeadlock::WaitDie).acquire().await;
+    /// assert_eq!(refused.unwrap_err().kind(), ErrorKind::Deadlock, "only the older wait");
+    /// # drop(held);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn on_deadlock(mut self, policy: OnDeadlock) -> Self {
+        self.on_deadlock = policy;
+        self
+    }
+
     /// Takes the lock, waiting for it as long as [`wait`](Self::wait) says. Fails with `Timeout` if that
     /// was not enough.
     ///
@@ -315,20 +340,21 @@ impl LockRequest {
 
     /// Asks the engine, and waits until `most` after `started`.
     async fn ask(&self, most: Option<Duration>, started: Moment) -> Result<Asked> {
-        let claim = self.claim().map_err(|error| error.during("acquire"))?;
+        let mut claim = self.claim().map_err(|error| error.during("acquire"))?;
         let name = claim.name.clone();
         let named = |error: Error| error.during("acquire").on(&name);
-        let backend = &self.client.backend;
+        let (backend, clock) = (&self.client.backend, &*self.client.clock);
+        claim.details.stake = self.stake().await.map_err(named)?;
         let pending = Pending::new(&self.client, claim);
         let closed = self.client.closing();
         let grant = match most {
             None => tokio::select! {
                 biased;
-                grant = backend.acquire(pending.claim()) => Some(grant.map_err(named)?),
+                grant = stake::acquire(&**backend, clock, pending.claim()) => Some(grant),
                 error = closed => return Err(named(error)),
             },
             Some(Duration::ZERO) => match backend.try_acquire(pending.claim()).await.map_err(named)? {
-                Attempt::Granted(grant) => Some(grant),
+                Attempt::Granted(grant) => Some(Ok(grant)),
                 Attempt::Busy(_) => {
                     pending.settle();
                     return Ok(Asked::Busy);
@@ -336,20 +362,43 @@ impl LockRequest {
             },
             Some(most) => tokio::select! {
                 biased;
-                grant = backend.acquire(pending.claim()) => Some(grant.map_err(named)?),
+                grant = stake::acquire(&**backend, clock, pending.claim()) => Some(grant),
                 error = closed => return Err(named(error)),
                 () = self.client.clock.sleep_until(started + most) => None,
             },
         };
-        let Some(grant) = grant else {
-            pending.withdraw().await;
-            return Ok(Asked::Busy);
+        let grant = match grant {
+            Some(Ok(grant)) => grant,
+            // Whoever starts over should not meet itself.
+            Some(Err(error)) if error.kind() == ErrorKind::Deadlock => {
+                pending.withdraw().await;
+                return Err(named(error));
+            }
+            Some(Err(error)) => return Err(named(error)),
+            None => {
+                pending.withdraw().await;
+                return Ok(Asked::Busy);
+            }
         };
         let guard = self.hold(pending, grant);
         Ok(match guard.check() {
             Ok(()) => Asked::Held(guard),
             Err(_) => Asked::TooLate(named(too_late())),
         })
+    }
+
+    /// What the claim shows of itself, where those who wait look after its policy and not the engine.
+    async fn stake(&self) -> Result<Option<Stake>> {
+        match (&self.party, self.on_deadlock) {
+            (Some(party), policy @ (OnDeadlock::WaitDie | OnDeadlock::WoundWait)) => {
+                let backend = &*self.client.backend;
+                if backend.capabilities().detect {
+                    return Ok(None);
+                }
+                Stake::of(backend, party, policy).await.map(Some)
+            }
+            _ => Ok(None),
+        }
     }
 
     /// The grant becomes a guard.
@@ -373,6 +422,12 @@ impl LockRequest {
         capabilities.check_mode(mode).map_err(|error| error.on(&name))?;
         capabilities.check_ttl(self.ttl).map_err(|error| error.on(&name))?;
         capabilities.check_lock_delay(self.lock_delay).map_err(|error| error.on(&name))?;
+        capabilities.check_on_deadlock(self.on_deadlock).map_err(|error| error.on(&name))?;
+        if self.on_deadlock != OnDeadlock::Timeout && self.party.is_none() {
+            let message =
+                format!("{} compares parties; say which one this is with party()", self.on_deadlock);
+            return Err(Error::invalid(message).on(&name));
+        }
         for (limit, what) in [(self.limits.max_hold, "max_hold"), (self.limits.stall_after, "stall_after")] {
             if limit == Some(Duration::ZERO) {
                 return Err(Error::invalid(format!("{what} of zero would lose the lock at once")).on(&name));
@@ -382,6 +437,7 @@ impl LockRequest {
         claim.details.meta.extend(self.meta.iter().cloned());
         claim.details.check()?;
         claim.party = self.party.clone();
+        claim.on_deadlock = self.on_deadlock;
         claim.lock_delay = self.lock_delay;
         claim.standalone = self.limits.no_renew;
         Ok(claim)

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, select_all};
-use tollgate_types::LockName;
+use tollgate_types::{LockName, OnDeadlock};
 
 use crate::backend::{LossCause, Release};
 use crate::clock::Clock;
@@ -94,6 +94,12 @@ impl SetRequest {
     /// Says which task or transaction the set belongs to.
     pub fn party(mut self, party: &PartyHandle) -> Self {
         self.each = self.each.party(party);
+        self
+    }
+
+    /// What becomes of a claim whose waiting might never end, because the [party](Self::party) holds more than this set.
+    pub fn on_deadlock(mut self, policy: OnDeadlock) -> Self {
+        self.each = self.each.on_deadlock(policy);
         self
     }
 

@@ -60,6 +60,7 @@ impl MemoryBackend {
                 wait_lease: None,
                 lock_delay: claim.lock_delay,
                 party: claim.party.as_ref().map(PartyHandle::stamp),
+                on_deadlock: claim.on_deadlock,
                 details: Arc::new(claim.details.clone()),
             },
             wait,
@@ -86,6 +87,7 @@ fn capabilities() -> Capabilities {
         adopt: Adopt::Any,
         revoke: Revoke::Forced,
         lock_delay: true,
+        detect: true,
         longest_name: LockName::MAX_BYTES,
         guarantees: Guarantees::new(|fault| match fault {
             // A task that sleeps through its ttl wakes up beside the next holder.
@@ -140,7 +142,7 @@ impl Backend for MemoryBackend {
                     Ok(Attempt::Busy(Contention { ahead: Some(ahead), retry_after }))
                 }
                 Taken::Not(other) => Err(unexpected(other)),
-                Taken::Later(_) => {
+                Taken::Later(_) | Taken::Never(_) => {
                     Err(Error::new(ErrorKind::Unexpected, "the engine queued what may not wait"))
                 }
             }
@@ -152,11 +154,13 @@ impl Backend for MemoryBackend {
             match self.acquire_now(claim, true) {
                 Taken::Now(granted) => Ok(grant(claim, granted)),
                 Taken::Later(granted) => match granted.await {
-                    Ok(granted) => Ok(grant(claim, granted).after_waiting()),
+                    Ok(Ok(granted)) => Ok(grant(claim, granted).after_waiting()),
+                    Ok(Err(conflict)) => Err(conflict.into()),
                     Err(_) => {
                         Err(Error::new(ErrorKind::Lost, "the claim was withdrawn while it waited; ask again"))
                     }
                 },
+                Taken::Never(conflict) => Err(conflict.into()),
                 Taken::Not(other) => Err(unexpected(other)),
             }
         })

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::{Notify, broadcast, oneshot};
-use tollgate_core::{Age, Clock, Details, Event, Happening, Keeper, Moment, OwnerId};
+use tollgate_core::{Age, Clock, Conflict, Details, Event, Happening, Keeper, Moment, OwnerId};
 use tollgate_engine::{Answer, Command, Engine, Event as EngineEvent, Granted};
 
 /// What the engine keeps about a holder.
@@ -21,7 +21,7 @@ pub(crate) struct Heart {
 
 struct Table {
     engine: Engine<Kept>,
-    waiting: HashMap<OwnerId, oneshot::Sender<Granted>>,
+    waiting: HashMap<OwnerId, oneshot::Sender<Result<Granted, Conflict>>>,
     /// When the timer will look next.
     alarm: Moment,
 }
@@ -29,7 +29,8 @@ struct Table {
 /// What an acquire came to.
 pub(crate) enum Taken {
     Now(Granted),
-    Later(oneshot::Receiver<Granted>),
+    Later(oneshot::Receiver<Result<Granted, Conflict>>),
+    Never(Conflict),
     Not(Answer),
 }
 
@@ -62,6 +63,7 @@ impl Heart {
                 table.waiting.insert(owner, sender);
                 Asked { taken: Taken::Later(receiver), age }
             }
+            Answer::Deadlock { conflict, age } => Asked { taken: Taken::Never(conflict), age },
             // A claim that was refused left no trace, but its party has begun to claim: it has an age.
             other => Asked {
                 taken: Taken::Not(other),
@@ -85,8 +87,8 @@ impl Heart {
                 table.waiting.remove(&owner);
             }
             let answer = heart.apply(table, command);
-            if let (Some(name), Answer::Released { token }) = (released, answer) {
-                heart.tell(Event { name, token, what: Happening::Released });
+            if let (Some(name), Answer::Released { token }) = (released, &answer) {
+                heart.tell(Event { name, token: *token, what: Happening::Released });
             }
             answer
         })
@@ -128,7 +130,7 @@ impl Heart {
             EngineEvent::Granted { name, owner, token, expires, age, .. } => {
                 if let Some(waiter) = table.waiting.remove(&owner) {
                     // A waiter who no longer listens was dropped; its withdrawal is on the way.
-                    let _ = waiter.send(Granted { token, expires, age });
+                    let _ = waiter.send(Ok(Granted { token, expires, age }));
                 }
                 self.tell(Event { name, token, what: Happening::Granted });
             }
@@ -137,6 +139,11 @@ impl Heart {
             }
             EngineEvent::Revoked { name, token, .. } => {
                 self.tell(Event { name, token, what: Happening::Revoked })
+            }
+            EngineEvent::Deadlock { owner, conflict, .. } => {
+                if let Some(waiter) = table.waiting.remove(&owner) {
+                    let _ = waiter.send(Err(conflict));
+                }
             }
             EngineEvent::Abandoned { owner, .. } => drop(table.waiting.remove(&owner)),
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tollgate_engine::{Answer, Claim, Command, Engine};
-use tollgate_types::{LockName, Mode, Moment, OwnerId};
+use tollgate_types::{LockName, Mode, Moment, OnDeadlock, OwnerId};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<std::alloc::System> = &INSTRUMENTED_SYSTEM;
@@ -44,6 +44,7 @@ fn acquire(name: LockName, owner: OwnerId, wait: bool) -> Command<()> {
         wait_lease: Some(Duration::from_secs(30)),
         lock_delay: Duration::ZERO,
         party: None,
+        on_deadlock: OnDeadlock::Timeout,
         details: (),
     };
     Command::Acquire { claim, wait }

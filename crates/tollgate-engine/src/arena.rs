@@ -73,6 +73,12 @@ impl<T> Arena<T> {
         }
     }
 
+    /// Whether a record lives there: the one the key was for, or another that came after it.
+    pub(crate) fn contains(&self, key: Key<T>) -> bool {
+        let cell = self.chunks.get(key.chunk()).and_then(|chunk| chunk.get(key.offset()));
+        matches!(cell, Some(Cell::Full(_)))
+    }
+
     /// Every record, in the order of their positions, which means nothing to anybody outside.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.chunks.iter().flatten().filter_map(|cell| match cell {

@@ -1,10 +1,10 @@
 //! What must always be true of an engine between two commands. For tests.
 
-use tollgate_types::Moment;
+use tollgate_types::{Moment, OnDeadlock};
 
 use crate::arena::Key;
 use crate::engine::Engine;
-use crate::table::{Lock, State};
+use crate::table::{Lock, Place, State};
 
 impl<D> Engine<D> {
     /// Panics unless everything the engine keeps agrees with everything else, and with the one rule as
@@ -24,6 +24,13 @@ impl<D> Engine<D> {
         assert_eq!(table.owners.len(), indexed, "every owner leads to a claim");
         let holding = |state: &State| matches!(state, State::Holding { .. });
         assert_eq!(table.holders, table.places.iter().filter(|place| holding(&place.state)).count());
+        let waits = |place: &&Place<D>| !holding(&place.state);
+        let detects = |place: &Place<D>| place.on_deadlock == OnDeadlock::Detect;
+        assert_eq!(table.detecting, table.places.iter().filter(waits).filter(|place| detects(place)).count());
+        let in_parties = table.places.iter().filter(waits).filter(|place| place.party.is_some()).count();
+        let listed = self.parties.standings.iter().map(|standing| standing.waiting.len()).sum::<usize>();
+        assert_eq!(listed, in_parties, "a party knows which of its claims wait");
+        assert!(self.suspects.is_empty(), "everybody who may be in a circle was looked at");
         assert!(self.alarms.len() <= table.places.len(), "every alarm is for a claim");
         let delayed = table.locks.iter().filter(|lock| lock.free_from > self.now).count();
         assert_eq!(self.delays.len(), delayed, "every lock-delay is for a lock");

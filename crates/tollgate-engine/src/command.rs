@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate_types::{LockName, Mode, OwnerId, Party, Token};
+use tollgate_types::{LockName, Mode, OnDeadlock, OwnerId, Party, Token};
 
 /// One attempt to take a lock. `D` is whatever the caller keeps about the holder; the engine only stores it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub struct Claim<D> {
     pub lock_delay: Duration,
     /// The task or transaction this claim belongs to.
     pub party: Option<Party>,
+    /// What becomes of it if its waiting might never end. Means nothing to a claim without a party.
+    pub on_deadlock: OnDeadlock,
     /// Kept with the claim and shown by [`Engine::inspect`](crate::Engine::inspect).
     pub details: D,
 }
@@ -36,6 +38,8 @@ pub enum Command<D> {
     /// Safe to repeat, and a repetition changes nothing, whatever else it says: an owner that already holds
     /// the lock is told its grant again; one that already waits keeps its place and is told `Queued`, or
     /// `Busy` if it now says `wait: false`.
+    ///
+    /// A claim that must not wait is told [`Deadlock`](crate::Answer::Deadlock).
     Acquire {
         /// What is wanted.
         claim: Claim<D>,

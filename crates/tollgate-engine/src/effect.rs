@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate_types::{Age, LockName, Mode, Moment, OwnerId, Token};
+use tollgate_types::{Age, Conflict, LockName, Mode, Moment, OwnerId, Token};
 
 /// Everything one command did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct Granted {
 }
 
 /// What a command answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// Acquire: the lock is yours.
     Granted(Granted),
@@ -43,6 +43,13 @@ pub enum Answer {
         ahead: usize,
         /// When to look again at the earliest, unless something is released before. A hint.
         retry_after: Option<Duration>,
+    },
+    /// Acquire: the claim would wait, and must not. Nothing is left of it.
+    Deadlock {
+        /// Why.
+        conflict: Conflict,
+        /// The age of the claim's party, to be kept across retries.
+        age: Option<Age>,
     },
     /// Acquire: no token is left below 2^53. Nothing is granted any more, nobody new may wait, and those
     /// who wait stay where they are.
@@ -110,7 +117,16 @@ pub enum Event {
         /// Whose claim.
         owner: OwnerId,
     },
-    /// An operator took the lock away.
+    /// A waiting claim was removed because of a deadlock, or of one that might be.
+    Deadlock {
+        /// Which lock.
+        name: LockName,
+        /// Whose claim.
+        owner: OwnerId,
+        /// Why.
+        conflict: Conflict,
+    },
+    /// An operator took the lock away, or an older party by [`WoundWait`](tollgate_types::OnDeadlock::WoundWait).
     Revoked {
         /// Which lock.
         name: LockName,
@@ -119,4 +135,16 @@ pub enum Event {
         /// The token it had.
         token: Token,
     },
+}
+
+impl Event {
+    /// Whether it happened to this claim.
+    pub(crate) fn is_about(&self, name: &LockName, owner: OwnerId) -> bool {
+        let (Self::Granted { name: other, owner: whose, .. }
+        | Self::Expired { name: other, owner: whose, .. }
+        | Self::Abandoned { name: other, owner: whose }
+        | Self::Deadlock { name: other, owner: whose, .. }
+        | Self::Revoked { name: other, owner: whose, .. }) = self;
+        (other, *whose) == (name, owner)
+    }
 }

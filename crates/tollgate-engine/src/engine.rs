@@ -10,21 +10,24 @@ use crate::arena::Key;
 use crate::command::{Claim, Command};
 use crate::effect::{Answer, Effects, Event, Granted};
 use crate::grant::Tokens;
-use crate::party::Parties;
+use crate::party::{Parties, Standing};
 use crate::schedule::Schedule;
 use crate::table::{Lock, Place, State, Table};
 
 /// A table of locks. `D` is what the caller keeps about each claim.
 ///
 /// Acquire, extend, release and withdraw take amortised O(log n) in the number of claims, those on the same
-/// name included; a grant to many readers at once takes its share for each of them. Nothing is left behind
-/// by a name that nobody holds or waits for.
+/// name included; a grant to many readers at once takes its share for each of them. A claim with a deadlock policy looks at
+/// those ahead of it, and one that waits while its party has others, at whoever those wait for. Nothing is left behind by a
+/// name that nobody holds or waits for.
 pub struct Engine<D> {
     /// The latest time it was ever told: the engine's time never goes back.
     pub(crate) now: Moment,
     pub(crate) table: Table<D>,
     pub(crate) tokens: Tokens,
-    pub(crate) parties: Parties,
+    pub(crate) parties: Parties<D>,
+    /// Parties that may be in a circle now: one of several claims that they waited with waits no longer.
+    pub(crate) suspects: Vec<Key<Standing<D>>>,
     /// When to look at which claim.
     pub(crate) alarms: Schedule<Place<D>>,
     /// When which lock-delay ends.
@@ -67,6 +70,7 @@ impl<D> Engine<D> {
             table: Table::new(),
             tokens: Tokens { last: None },
             parties: Parties::new(),
+            suspects: Vec::new(),
             alarms: Schedule::new(),
             delays: BTreeSet::new(),
         }
@@ -83,7 +87,7 @@ impl<D> Engine<D> {
         let mut events = Vec::new();
         self.expire_due(&mut events);
         let answer = match command {
-            Command::Acquire { claim, wait } => self.acquire(claim, wait),
+            Command::Acquire { claim, wait } => self.acquire(claim, wait, &mut events),
             Command::Extend { name, owner, ttl, details } => self.extend(&name, owner, ttl, details),
             Command::Release { name, owner } => self.release(&name, owner, &mut events),
             Command::Withdraw { name, owner } => self.withdraw(&name, owner, &mut events),
@@ -94,6 +98,9 @@ impl<D> Engine<D> {
                 Answer::FloorRaised
             }
         };
+        while let Some(party) = self.suspects.pop() {
+            self.break_cycles(party, &mut events);
+        }
         Effects { answer, events }
     }
 
@@ -120,27 +127,61 @@ impl<D> Engine<D> {
         }
     }
 
-    fn acquire(&mut self, claim: Claim<D>, wait: bool) -> Answer {
-        let known = self.table.find_lock(&claim.name);
+    fn acquire(&mut self, claim: Claim<D>, wait: bool, events: &mut Vec<Event>) -> Answer {
+        let mut known = self.table.find_lock(&claim.name);
         if let Some(key) = known.and_then(|lock| self.table.find_place(lock, claim.owner)) {
             return self.acquire_again(key, wait);
         }
         if self.tokens.are_exhausted() {
             return Answer::Exhausted;
         }
-        let admitted = known.is_none_or(|lock| self.admits_newcomer(&self.table.locks[lock], claim.mode));
-        if let Some(lock) = known.filter(|_| !admitted && !wait) {
-            let lock = &self.table.locks[lock];
-            let retry_after = self.retry_after(lock, claim.mode);
-            return Answer::Busy { ahead: lock.claims as usize, retry_after };
+        let mut admitted = self.admits_claim(known, &claim);
+        if let Some(lock) = known.filter(|_| !admitted) {
+            if !wait {
+                let lock = &self.table.locks[lock];
+                let retry_after = self.retry_after(lock, claim.mode);
+                return Answer::Busy { ahead: lock.claims as usize, retry_after };
+            }
+            if let Some(conflict) = self.forbids_to_wait(&self.table.locks[lock], &claim) {
+                let age = claim.party.map(|party| self.parties.age_at(party, self.now));
+                return Answer::Deadlock { conflict, age };
+            }
+            self.wound(lock, &claim, events);
+            known = self.table.find_lock(&claim.name);
+            admitted = self.admits_claim(known, &claim);
         }
         let key = self.join(known, claim);
         match admitted.then(|| self.grant(key)).flatten() {
             Some(granted) => Answer::Granted(granted),
-            None => {
-                Answer::Queued { ahead: self.table.ahead(&self.table.places[key]), age: self.age_of(key) }
+            None => self.wait(key, events),
+        }
+    }
+
+    fn admits_claim(&self, lock: Option<Key<Lock<D>>>, claim: &Claim<D>) -> bool {
+        lock.is_none_or(|lock| self.admits_newcomer(&self.table.locks[lock], claim.mode))
+    }
+
+    /// The answer to a claim that has just joined a queue: that it waits, unless it closed a circle.
+    fn wait(&mut self, key: Key<Place<D>>, events: &mut Vec<Event>) -> Answer {
+        let (place, age) = (&self.table.places[key], self.age_of(key));
+        // Nobody can wait for a party whose only claim came last.
+        if let Some(party) = place.party.filter(|&party| !self.parties.standings[party].has_one_claim()) {
+            let (name, owner) = (self.table.locks[place.lock].name.clone(), place.owner);
+            let mut broken = Vec::new();
+            self.break_cycles(party, &mut broken);
+            // What became of the claim itself is told in the answer, everything else to those it happened to.
+            let own =
+                broken.iter().position(|event| event.is_about(&name, owner)).map(|at| broken.remove(at));
+            events.append(&mut broken);
+            match own {
+                Some(Event::Deadlock { conflict, .. }) => return Answer::Deadlock { conflict, age },
+                Some(Event::Granted { token, expires, age, .. }) => {
+                    return Answer::Granted(Granted { token, expires, age });
+                }
+                _ => {}
             }
         }
+        Answer::Queued { ahead: self.table.ahead(&self.table.places[key]), age }
     }
 
     /// The answer to an acquire that was answered before, perhaps unheard.
@@ -163,6 +204,9 @@ impl<D> Engine<D> {
         let party = claim.party.map(|party| self.parties.join(party, self.now));
         let lease = claim.wait_lease;
         let key = self.table.join(lock, claim, party);
+        if let Some(party) = party {
+            self.parties.waits(party, key);
+        }
         if let Some(lease) = lease {
             self.set_due(key, self.now + lease);
         }

@@ -7,6 +7,7 @@ use tollgate_types::{Age, Mode, Moment, Token};
 use crate::arena::Key;
 use crate::effect::{Event, Granted};
 use crate::engine::Engine;
+use crate::party::Standing;
 use crate::table::{Lock, Place, State};
 
 /// How many holders a refused claim looks at for its hint, so that a crowd of readers cannot make a
@@ -86,6 +87,7 @@ impl<D> Engine<D> {
         let State::Waiting { ttl, .. } = self.table.places[key].state else { return None };
         let token = self.tokens.draw()?;
         self.table.promote(key, token, self.now);
+        self.waits_no_longer(self.table.places[key].party, key);
         let expires = self.set_due(key, self.now + ttl);
         Some(Granted { token, expires, age: self.age_of(key) })
     }
@@ -101,10 +103,19 @@ impl<D> Engine<D> {
     pub(crate) fn remove(&mut self, key: Key<Place<D>>) -> Place<D> {
         self.alarms.cancel(key);
         let place = self.table.leave(key);
+        self.waits_no_longer(place.party, key);
         if let Some(party) = place.party {
             self.parties.leave(party);
         }
         place
+    }
+
+    fn waits_no_longer(&mut self, party: Option<Key<Standing<D>>>, claim: Key<Place<D>>) {
+        if let Some(party) = party
+            && self.parties.waits_no_longer(party, claim)
+        {
+            self.suspects.push(party);
+        }
     }
 
     /// Keeps the lock from everybody for the lock-delay of a holder that was lost at `lost`.

@@ -12,6 +12,8 @@
 //! | `command`, `effect`, `view` | what goes in, what comes out, what can be looked at |
 //! | `engine` | one function per command |
 //! | `grant` | **who is granted, when, with which token** |
+//! | `seniority` | who may wait for whom by age: wait-die, wound-wait |
+//! | `cycle` | who waits for each other in a circle, and who of them gives up |
 //! | `expire` | what is lost because its time has come |
 //! | `table` | locks and the claims queueing at them, found by name and by owner |
 //! | `arena`, `index`, `schedule`, `party` | the containers those stand on |
@@ -20,7 +22,7 @@
 //! ```
 //! use std::time::Duration;
 //! use tollgate_engine::{Answer, Claim, Command, Engine, Event};
-//! use tollgate_types::{LockName, Mode, Moment, OwnerId};
+//! use tollgate_types::{LockName, Mode, Moment, OnDeadlock, OwnerId};
 //!
 //! let claim = |owner| Claim {
 //!     name: LockName::new("orders/42").unwrap(),
@@ -30,6 +32,7 @@
 //!     wait_lease: None,
 //!     lock_delay: Duration::ZERO,
 //!     party: None,
+//!     on_deadlock: OnDeadlock::Timeout,
 //!     details: (),
 //! };
 //! let mut engine = Engine::new();
@@ -47,6 +50,7 @@
 mod arena;
 mod check;
 mod command;
+mod cycle;
 mod effect;
 mod engine;
 mod expire;
@@ -54,6 +58,7 @@ mod grant;
 mod index;
 mod party;
 mod schedule;
+mod seniority;
 mod table;
 mod view;
 

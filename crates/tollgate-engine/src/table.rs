@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate_types::{LockName, Mode, Moment, OwnerId, Token};
+use tollgate_types::{LockName, Mode, Moment, OnDeadlock, OwnerId, Token};
 
 use crate::arena::{Arena, Key};
 use crate::command::Claim;
@@ -19,6 +19,8 @@ pub(crate) struct Table<D> {
     /// How many places there have ever been, to tell who came first across locks.
     joined: u64,
     pub(crate) holders: usize,
+    /// How many of those who wait want to know of a circle.
+    pub(crate) detecting: usize,
 }
 
 /// A lock that somebody holds or waits for, or whose lock-delay is running.
@@ -47,7 +49,8 @@ pub(crate) struct Place<D> {
     /// When the claim is lost unless it is extended: the end of time for a waiter without a wait lease.
     pub(crate) due: Moment,
     pub(crate) lock_delay: Duration,
-    pub(crate) party: Option<Key<Standing>>,
+    pub(crate) party: Option<Key<Standing<D>>>,
+    pub(crate) on_deadlock: OnDeadlock,
     pub(crate) details: D,
     /// Smaller than that of every claim that joined any queue later.
     pub(crate) order: u64,
@@ -74,6 +77,7 @@ impl<D> Table<D> {
             owners: Index::new(),
             joined: 0,
             holders: 0,
+            detecting: 0,
         }
     }
 
@@ -120,7 +124,7 @@ impl<D> Table<D> {
         &mut self,
         key: Key<Lock<D>>,
         claim: Claim<D>,
-        party: Option<Key<Standing>>,
+        party: Option<Key<Standing<D>>>,
     ) -> Key<Place<D>> {
         let lock = &mut self.locks[key];
         let indexed = lock.claims > 0;
@@ -133,6 +137,7 @@ impl<D> Table<D> {
             due: Moment::MAX,
             lock_delay: claim.lock_delay,
             party,
+            on_deadlock: claim.on_deadlock,
             details: claim.details,
             order: self.joined,
             before: lock.last,
@@ -146,6 +151,7 @@ impl<D> Table<D> {
         }
         lock.first_waiting.get_or_insert(place);
         lock.claims += 1;
+        self.detecting += usize::from(claim.on_deadlock == OnDeadlock::Detect);
         if indexed {
             self.owners.insert(hash_of((key, claim.owner)), place);
         }
@@ -156,6 +162,7 @@ impl<D> Table<D> {
     pub(crate) fn promote(&mut self, key: Key<Place<D>>, token: Token, since: Moment) {
         let place = &mut self.places[key];
         place.state = State::Holding { token, since };
+        self.detecting -= usize::from(place.on_deadlock == OnDeadlock::Detect);
         let lock = &mut self.locks[place.lock];
         lock.first_waiting = place.after;
         lock.holders += 1;
@@ -180,8 +187,12 @@ impl<D> Table<D> {
                 lock.served = lock.served.wrapping_add(1);
                 self.holders -= 1;
             }
-            State::Waiting { .. } if lock.first_waiting == Some(key) => lock.first_waiting = place.after,
-            State::Waiting { .. } => {}
+            State::Waiting { .. } => {
+                self.detecting -= usize::from(place.on_deadlock == OnDeadlock::Detect);
+                if lock.first_waiting == Some(key) {
+                    lock.first_waiting = place.after;
+                }
+            }
         }
         lock.claims -= 1;
         if place.indexed {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tollgate_engine::{Claim, Command, Engine, Stats};
-use tollgate_types::{LockName, Mode, Moment, OwnerId};
+use tollgate_types::{LockName, Mode, Moment, OnDeadlock, OwnerId};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<std::alloc::System> = &INSTRUMENTED_SYSTEM;
@@ -27,6 +27,7 @@ fn a_held_lock_takes_at_most_300_bytes() {
                 wait_lease: None,
                 lock_delay: Duration::ZERO,
                 party: None,
+                on_deadlock: OnDeadlock::Timeout,
                 details: None,
             };
             engine.apply(Command::Acquire { claim, wait: false }, Moment::from_nanos(n as u64));

@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
 use steps::{NAMES, Step};
 use tollgate_engine::{Answer, Claim, Command, Effects, Engine, Event, Granted, LockView, Stats};
-use tollgate_types::{LockName, Mode, Moment, OwnerId, Token};
+use tollgate_types::{Conflict, LockName, Mode, Moment, OnDeadlock, OwnerId, Token};
 
 /// The model, and what it said to the last step.
 #[derive(Debug, Clone)]
@@ -61,6 +61,25 @@ impl Subject {
     }
 }
 
+/// The effects without the circles that deadlocks name: of several the model would have to find the same.
+fn untold(mut effects: Effects) -> Effects {
+    let untell = |conflict: &mut Conflict| {
+        if let Conflict::Cycle(cycle) = conflict {
+            assert!(cycle.iter().any(|waits| waits.party.is_some()), "a circle has a party in it");
+            cycle.clear();
+        }
+    };
+    if let Answer::Deadlock { conflict, .. } = &mut effects.answer {
+        untell(conflict);
+    }
+    for event in &mut effects.events {
+        if let Event::Deadlock { conflict, .. } = event {
+            untell(conflict);
+        }
+    }
+    effects
+}
+
 struct EngineTest;
 
 impl StateMachineTest for EngineTest {
@@ -73,7 +92,7 @@ impl StateMachineTest for EngineTest {
     }
 
     fn apply(mut subject: Subject, reference: &Reference, step: Step) -> Subject {
-        let effects = subject.engine.apply(step.command.clone(), step.now);
+        let effects = untold(subject.engine.apply(step.command.clone(), step.now));
         assert_eq!(
             Some(&effects),
             reference.said.as_ref(),
@@ -204,6 +223,7 @@ fn used_engine() -> Engine<u32> {
             wait_lease: None,
             lock_delay: Duration::ZERO,
             party: None,
+            on_deadlock: OnDeadlock::Timeout,
             details: 0,
         };
         engine.apply(Command::Acquire { claim, wait: true }, Moment::ZERO);

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use tollgate_engine::{Answer, Claim, Command, Effects, Engine, Event, Granted, Stats};
-use tollgate_types::{Age, LockName, Mode, Moment, OwnerId, Party, PartyId, Token};
+use tollgate_types::{Age, LockName, Mode, Moment, OnDeadlock, OwnerId, Party, PartyId, Token};
 
 /// An engine and its time in milliseconds. Owners are numbers; every claim is on one lock unless said.
 struct Story {
@@ -36,6 +36,7 @@ fn claim(owner: u128, mode: Mode) -> Claim<&'static str> {
         wait_lease: None,
         lock_delay: Duration::ZERO,
         party: None,
+        on_deadlock: OnDeadlock::Timeout,
         details: "",
     }
 }

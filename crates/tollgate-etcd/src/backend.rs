@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tollgate_core::{
-    Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Deadline, Details, Error, Event,
+    Age, Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Deadline, Details, Error, Event,
     Extension, Grant, Keeper, LockName, LockState, LossCause, OwnerId, Release, Result, Revocation, Token,
 };
 
@@ -340,6 +340,10 @@ impl Backend for EtcdBackend {
 
     fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>> {
         Box::pin(self.broken(name, token))
+    }
+
+    fn age(&self) -> BoxFuture<'_, Result<Age>> {
+        Box::pin(self.newest())
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

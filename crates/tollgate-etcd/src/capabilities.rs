@@ -23,6 +23,7 @@ pub(crate) fn capabilities(ttl: TtlRange) -> Capabilities {
         adopt: Adopt::Standalone,
         revoke: Revoke::Forced,
         lock_delay: false,
+        detect: false,
         longest_name: LockName::MAX_BYTES,
         guarantees: Guarantees::new(|fault| match fault {
             // Nothing on the way can repeat a request of HTTP/2; what we repeat ourselves, and what is late, is kept out.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tollgate_core::floor::Floor;
 use tollgate_core::turn::how_many_are_in;
-use tollgate_core::{Details, Holder, LockName, LockState, Mode, Result, Revocation, Token, Waiter};
+use tollgate_core::{Age, Details, Holder, LockName, LockState, Mode, Result, Revocation, Token, Waiter};
 
 use crate::acquire::Value;
 use crate::backend::EtcdBackend;
@@ -24,6 +24,13 @@ impl EtcdBackend {
         let claims = self.claims(name, false).await?;
         let floor = if claims.is_empty() { Floor::default() } else { self.floor(name).await? };
         self.state(name, claims, &floor, &mut Left::new()).await
+    }
+
+    /// The newest revision: etcd's time.
+    pub(crate) async fn newest(&self) -> Result<Age> {
+        // Any key will do, and there need not be one.
+        let request = RangeRequest { key: b"\0".to_vec().into(), limit: 1, ..RangeRequest::default() };
+        Ok(Age(crate::wait::revision(&self.links.range(request).await?).unsigned_abs()))
     }
 
     /// All claims on a lock, the oldest first.

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use tollgate_core::{
-    Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Deadline, Details, Error, ErrorKind,
-    Event, Extension, Grant, Keeper, LockName, LockState, LossCause, Release, Result, Revocation, Token,
-    events,
+    Age, Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Deadline, Details, Error,
+    ErrorKind, Event, Extension, Grant, Keeper, LockName, LockState, LossCause, Release, Result, Revocation,
+    Token, events,
 };
 
 use crate::capabilities::capabilities;
@@ -240,6 +240,12 @@ impl Backend for FileBackend {
                 lock.and_then(|lock| lock.map_err(|trouble| Error::from(trouble).during("list")))
             }),
         )
+    }
+
+    fn age(&self) -> BoxFuture<'_, Result<Age>> {
+        // All processes of the host read the same clock.
+        let now = self.shared.clock.now().as_nanos() / 1000;
+        Box::pin(std::future::ready(Ok(Age(now))))
     }
 
     fn events(&self, prefix: &str) -> BoxStream<'_, Result<Event>> {

@@ -22,6 +22,7 @@ pub(crate) fn capabilities() -> Capabilities {
         adopt: Adopt::Never,
         revoke: Revoke::Cooperative,
         lock_delay: false,
+        detect: false,
         longest_name: LockName::MAX_BYTES,
         guarantees: Guarantees::new(|fault| match fault {
             Fault::EngineEmptied | Fault::Restored => (Basis::Broken, Basis::Broken),

@@ -402,6 +402,15 @@ impl Database for MySql {
         })
     }
 
+    fn age(&self) -> BoxFuture<'_, Result<Age>> {
+        Box::pin(async move {
+            let (_, answer) = self.links.run(Statement::Now, Vec::new()).await?;
+            let told = answer.rows.first().and_then(|row| number(row, 0));
+            let told = told.ok_or_else(|| Error::new(ErrorKind::Unexpected, "the server tells no time"))?;
+            Ok(Age(told.unsigned_abs()))
+        })
+    }
+
     fn sweep(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move { self.links.run(Statement::Sweep, Vec::new()).await.map(drop) })
     }

@@ -4,7 +4,7 @@ use crate::config::Dialect;
 use crate::schema::Tables;
 
 /// How many there are.
-pub(crate) const COUNT: usize = 20;
+pub(crate) const COUNT: usize = 21;
 
 /// One of them. What each does is told in `statements.sql`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +20,7 @@ pub(crate) enum Statement {
     Revoke,
     Floor,
     Sweep,
+    Now,
     Inspect,
     Page,
     IsThere,
@@ -43,6 +44,7 @@ const ALL: [(Statement, &str); COUNT] = [
     (Statement::Revoke, "revoke"),
     (Statement::Floor, "floor"),
     (Statement::Sweep, "sweep"),
+    (Statement::Now, "now"),
     (Statement::Inspect, "inspect"),
     (Statement::Page, "page"),
     (Statement::IsThere, "is_there"),

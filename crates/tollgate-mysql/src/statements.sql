@@ -124,6 +124,9 @@ union all
 select max(name), '-', 0, null, 0, 0, '' from names having count(*) > 0
 order by name, ticket
 
+-- :now
+select timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+
 -- :is_there
 -- Whether a connection is there still.
 select 1 from information_schema.processlist where id = ? and host = ?

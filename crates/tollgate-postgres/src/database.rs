@@ -309,6 +309,15 @@ impl Database for Postgres {
         })
     }
 
+    fn age(&self) -> BoxFuture<'_, Result<Age>> {
+        Box::pin(async move {
+            let (_, rows) = self.links.run(Statement::Now, &[]).await?;
+            let row =
+                rows.first().ok_or_else(|| Error::new(ErrorKind::Unexpected, "the server tells no time"))?;
+            Ok(age(row.get(0)))
+        })
+    }
+
     fn sweep(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move { self.links.run(Statement::Sweep, &[]).await.map(drop) })
     }

@@ -5,7 +5,7 @@ use tokio_postgres::types::Type;
 use crate::schema::Tables;
 
 /// How many there are.
-pub(crate) const COUNT: usize = 17;
+pub(crate) const COUNT: usize = 18;
 
 /// One of them. What each does is told in `statements.sql`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +25,7 @@ pub(crate) enum Statement {
     Page,
     Terminate,
     Probe,
+    Now,
     Forget,
     Stands,
 }
@@ -45,6 +46,7 @@ const ALL: [(Statement, &str); COUNT] = [
     (Statement::Page, "page"),
     (Statement::Terminate, "terminate"),
     (Statement::Probe, "probe"),
+    (Statement::Now, "now"),
     (Statement::Forget, "forget"),
     (Statement::Stands, "stands"),
 ];
@@ -74,7 +76,7 @@ impl Statement {
             ],
             Self::Revoke => &[Type::TEXT, Type::INT8],
             Self::Floor => &[Type::INT8],
-            Self::Sweep => &[],
+            Self::Sweep | Self::Now => &[],
             Self::Inspect | Self::Probe => &[Type::TEXT],
             Self::Page => &[Type::TEXT, Type::TEXT, Type::TEXT],
             Self::Terminate => &[Type::INT4, Type::TEXT],

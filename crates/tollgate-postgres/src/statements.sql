@@ -106,5 +106,8 @@ order by name, ticket
 -- Ends a server process of ours, unless its number is somebody else's by now. Answers whether it was still there.
 select pg_terminate_backend(pid) from pg_stat_activity where pid = $1 and application_name = $2
 
+-- :now
+select (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+
 -- :probe
 select pg_notify($1, 'probe')

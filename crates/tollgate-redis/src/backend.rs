@@ -10,8 +10,9 @@ use tollgate_core::inbox::Inbox;
 use tollgate_core::queued::{self, granted, note_age};
 use tollgate_core::recent::Recent;
 use tollgate_core::{
-    Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Deadline, Details, ErrorKind, Event,
-    Extension, Grant, LockName, LockState, LossCause, OwnerId, Release, Result, Revocation, Token, events,
+    Age, Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Deadline, Details, Error,
+    ErrorKind, Event, Extension, Grant, LockName, LockState, LossCause, OwnerId, Release, Result, Revocation,
+    Token, events,
 };
 
 use crate::acquire::Ask;
@@ -256,6 +257,16 @@ impl Backend for RedisBackend {
             let key = key_of(&self.prefix, name);
             let answer = self.run(&key, &Request::new(&script::REVOKE, &key).arg(token.get())).await?;
             Ok(if yes(&answer)? { Revocation::Revoked } else { Revocation::NotHeld })
+        })
+    }
+
+    fn age(&self) -> BoxFuture<'_, Result<Age>> {
+        Box::pin(async move {
+            let told = self.site.command(0, &redis::cmd("TIME")).await?;
+            let told = told.as_ref().and_then(|told| <(u64, u64)>::from_redis_value_ref(told).ok());
+            let (seconds, micros) =
+                told.ok_or_else(|| Error::new(ErrorKind::Unexpected, "Redis tells no time"))?;
+            Ok(Age(seconds * 1_000_000 + micros))
         })
     }
 

@@ -22,6 +22,7 @@ pub(crate) fn capabilities() -> Capabilities {
         adopt: Adopt::Any,
         revoke: Revoke::Forced,
         lock_delay: false,
+        detect: false,
         longest_name: LockName::MAX_BYTES,
         guarantees: Guarantees::new(|fault| match fault {
             Fault::HolderKilled | Fault::ReplyLost | Fault::RequestRepeated => (Basis::Kept, Basis::Kept),

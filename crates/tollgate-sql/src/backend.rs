@@ -8,9 +8,9 @@ use futures_util::stream;
 use tollgate_core::inbox::Inbox;
 use tollgate_core::queued::{self, Acquired, Queue, Wait, granted, note_age};
 use tollgate_core::{
-    Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Contention, Deadline, Details, Error,
-    ErrorKind, Event, Extension, Grant, Keeper, LockName, LockState, LossCause, Release, Result, Revocation,
-    Token, events,
+    Age, Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Contention, Deadline, Details,
+    Error, ErrorKind, Event, Extension, Grant, Keeper, LockName, LockState, LossCause, Release, Result,
+    Revocation, Token, events,
 };
 
 use crate::database::{Ask, Database, Seen, Ticket, written};
@@ -212,6 +212,10 @@ impl<D: Database> Backend for SqlBackend<D> {
             let revoked = self.database.revoke(name, token).await?;
             Ok(if revoked { Revocation::Revoked } else { Revocation::NotHeld })
         })
+    }
+
+    fn age(&self) -> BoxFuture<'_, Result<Age>> {
+        self.database.age()
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -32,6 +32,7 @@ pub fn of_leases(backend: &'static str) -> Capabilities {
         adopt: Adopt::Any,
         revoke: Revoke::Forced,
         lock_delay: false,
+        detect: false,
         longest_name: LockName::MAX_BYTES,
         guarantees: Guarantees::new(|fault| match fault {
             Fault::HolderKilled | Fault::ReplyLost | Fault::RequestRepeated => (Basis::Kept, Basis::Kept),
@@ -64,6 +65,7 @@ pub fn of_sessions(backend: &'static str, modes: Modes) -> Capabilities {
         adopt: Adopt::Never,
         revoke: Revoke::Forced,
         lock_delay: false,
+        detect: false,
         longest_name: LockName::MAX_BYTES,
         guarantees: Guarantees::new(|fault| match fault {
             Fault::HolderKilled

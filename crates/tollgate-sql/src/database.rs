@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tollgate_core::queued::Acquired;
 use tollgate_core::{
-    BoxFuture, Capabilities, Claim, Details, Error, Grant, Holder, LockName, Mode, Moment, OwnerId, Result,
-    Token, Waiter,
+    Age, BoxFuture, Capabilities, Claim, Details, Error, Grant, Holder, LockName, Mode, Moment, OwnerId,
+    Result, Token, Waiter,
 };
 
 /// A place in a lock's queue.
@@ -80,6 +80,9 @@ pub trait Database: Send + Sync + 'static {
 
     /// Makes every later token of `name` larger than `floor`.
     fn raise_floor<'a>(&'a self, name: &'a LockName, floor: Token) -> BoxFuture<'a, Result<()>>;
+
+    /// What the server's clock says, in microseconds.
+    fn age(&self) -> BoxFuture<'_, Result<Age>>;
 
     /// Removes rows of locks that nobody has used for a while.
     fn sweep(&self) -> BoxFuture<'_, Result<()>>;

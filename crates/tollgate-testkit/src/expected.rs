@@ -47,12 +47,13 @@ fn render(capabilities: &Capabilities) -> String {
         adopt,
         revoke,
         lock_delay,
+        detect,
         longest_name,
         guarantees,
     } = capabilities;
     let mut text = format!(
         "backend {backend}\nscope {scope:?}\nshared {}\npermit {}\nliveness {liveness:?}\nqueue {queue:?}\nttl {ttl}\n\
-         adopt {adopt:?}\nrevoke {revoke:?}\nlock_delay {lock_delay}\nlongest_name {longest_name}\n",
+         adopt {adopt:?}\nrevoke {revoke:?}\nlock_delay {lock_delay}\ndetect {detect}\nlongest_name {longest_name}\n",
         modes.shared, modes.permit
     );
     for row in guarantees.rows() {

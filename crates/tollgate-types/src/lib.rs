@@ -4,6 +4,7 @@
 //! their own: the engine may not depend on anything that waits, and the core, which does wait, speaks of
 //! the same names, modes and tokens.
 
+mod deadlock;
 mod duration;
 mod mode;
 mod moment;
@@ -12,6 +13,7 @@ mod owner;
 mod party;
 mod token;
 
+pub use deadlock::{Conflict, OnDeadlock, Waits};
 pub use duration::parse_duration;
 pub use mode::Mode;
 pub use moment::Moment;

@@ -32,6 +32,13 @@ impl fmt::Debug for PartyId {
     }
 }
 
+/// The first digits: enough to tell parties apart, for people.
+impl fmt::Display for PartyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "party {:08x}", self.to_bits() >> 96)
+    }
+}
+
 /// The engine's time, in microseconds, at a party's first claim. Smaller is older.
 ///
 /// ```

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate_core::{
-    Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Deadline, Details, Error, Event,
+    Age, Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Deadline, Details, Error, Event,
     Extension, Grant, Keeper, LockName, LockState, LossCause, Release, Result, Revocation, Token, events,
 };
 
@@ -248,6 +248,10 @@ impl Backend for ZooKeeperBackend {
 
     fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>> {
         Box::pin(self.broken(name, token))
+    }
+
+    fn age(&self) -> BoxFuture<'_, Result<Age>> {
+        Box::pin(self.newest())
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

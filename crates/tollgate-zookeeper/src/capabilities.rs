@@ -21,6 +21,7 @@ pub(crate) fn capabilities(ttl: TtlRange) -> Capabilities {
         adopt: Adopt::Never,
         revoke: Revoke::Forced,
         lock_delay: false,
+        detect: false,
         longest_name: LockName::MAX_BYTES,
         guarantees: Guarantees::new(|fault| match fault {
             // Requests of a session are numbered, and a server that sees one twice is left.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use tollgate_core::turn::how_many_are_in;
 use tollgate_core::{
-    BoxStream, Details, Error, ErrorKind, Holder, LockName, LockState, Mode, Result, Revocation, Token,
+    Age, BoxStream, Details, Error, ErrorKind, Holder, LockName, LockState, Mode, Result, Revocation, Token,
     Waiter,
 };
 
@@ -123,6 +123,12 @@ impl ZooKeeperBackend {
         let open = self.visit().await?;
         open.calls.sync(self.layout.root()).await?;
         Ok(open)
+    }
+
+    /// The newest transaction: ZooKeeper's time.
+    pub(crate) async fn newest(&self) -> Result<Age> {
+        let zxid = self.visited().await?.calls.link().await?.seen();
+        Ok(Age(zxid.unsigned_abs()))
     }
 
     fn below(&self, folder: &str) -> String {

@@ -62,8 +62,8 @@ pub use tollgate_core::{
     Age, Capabilities, Checkup, DEFAULT_TTL, Deadline, Details, Election, Error, ErrorKind, Event, Fault,
     Fence, Finding, Gate, Grant, Guarantee, Guarantees, Guard, GuardState, Guards, Happening, Holder,
     InvalidName, InvalidToken, Leader, Leadership, Lease, LockName, LockRequest, LockState, Locks, LossCause,
-    Mark, MemoryGate, Mode, Moment, OwnerId, PartyHandle, Release, Result, Revocation, RwLock, Semaphore,
-    SetRequest, Severity, Stale, States, Token, Waiter, Work, parse_duration,
+    Mark, MemoryGate, Mode, Moment, OnDeadlock, OwnerId, PartyHandle, Release, Result, Revocation, RwLock,
+    Semaphore, SetRequest, Severity, Stake, Stale, States, Token, Waiter, Work, parse_duration,
 };
 
 #[cfg(feature = "redis")]

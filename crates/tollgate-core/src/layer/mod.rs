@@ -12,7 +12,7 @@ mod trace;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use tollgate_types::{LockName, Token};
+use tollgate_types::{Age, LockName, Token};
 
 pub use self::metrics::Metrics;
 pub use self::namespace::Namespace;
@@ -84,6 +84,10 @@ pub trait Layer: Send + Sync + 'static {
         self.inner().revoke(name, token)
     }
 
+    fn age(&self) -> BoxFuture<'_, Result<Age>> {
+        self.inner().age()
+    }
+
     fn descriptor(&self, grant: &Grant) -> Result<OwnedFd> {
         self.inner().descriptor(grant)
     }
@@ -153,6 +157,10 @@ impl<L: Layer> Backend for L {
 
     fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>> {
         Layer::revoke(self, name, token)
+    }
+
+    fn age(&self) -> BoxFuture<'_, Result<Age>> {
+        Layer::age(self)
     }
 
     fn descriptor(&self, grant: &Grant) -> Result<OwnedFd> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
-use tollgate_types::{LockName, Token};
+use tollgate_types::{Age, LockName, Token};
 
 use super::Layer;
 use crate::backend::{Attempt, Backend, BoxFuture, BoxStream, Extension, Release, Revocation};
@@ -124,6 +124,10 @@ impl Layer for Timeout {
             return self.inner.revoke(name, token);
         }
         Box::pin(self.limited(ErrorKind::Indeterminate, self.inner.revoke(name, token)))
+    }
+
+    fn age(&self) -> BoxFuture<'_, Result<Age>> {
+        Box::pin(self.limited(ErrorKind::Timeout, self.inner.age()))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

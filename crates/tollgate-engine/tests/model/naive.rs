@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tollgate_engine::{Answer, Claim, Command, Effects, Event, Granted};
-use tollgate_types::{Age, LockName, Moment, OwnerId, PartyId, Token};
+use tollgate_types::{Age, Conflict, LockName, Mode, Moment, OnDeadlock, OwnerId, Party, PartyId, Token};
 
 /// What the engine has to agree with.
 #[derive(Debug, Clone)]
@@ -27,6 +27,13 @@ pub(crate) struct Entry {
     pub(crate) ahead: usize,
 }
 
+/// A party, or a claim that belongs to none.
+#[derive(PartialEq)]
+enum Who {
+    Party(PartyId),
+    Lone(LockName, OwnerId),
+}
+
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Grant {
     pub(crate) token: Token,
@@ -44,7 +51,7 @@ impl Naive {
         let mut events = Vec::new();
         self.expire(&mut events);
         let answer = match command {
-            Command::Acquire { claim, wait } => self.acquire(claim, wait),
+            Command::Acquire { claim, wait } => self.acquire(claim, wait, &mut events),
             Command::Extend { name, owner, ttl, details } => self.extend(&name, owner, ttl, details),
             Command::Release { name, owner } => {
                 let held = self.find(&name, owner).filter(|&at| self.claims[at].grant.is_some());
@@ -66,6 +73,7 @@ impl Naive {
             }
         };
         self.grant_all(&mut events);
+        self.break_circles(&mut events);
         Effects { answer, events }
     }
 
@@ -148,7 +156,7 @@ impl Naive {
         Some(Granted { token, expires, age })
     }
 
-    fn acquire(&mut self, claim: Claim<u32>, wait: bool) -> Answer {
+    fn acquire(&mut self, claim: Claim<u32>, wait: bool, events: &mut Vec<Event>) -> Answer {
         if let Some(at) = self.find(&claim.name, claim.owner) {
             let Entry { claim, grant, due, .. } = &self.claims[at];
             let (ahead, age) = (self.ahead(at), self.age(claim));
@@ -161,21 +169,195 @@ impl Naive {
         if self.last_token == Some(Token::MAX) {
             return Answer::Exhausted;
         }
+        let ages = self.ages.clone();
+        let (name, owner) = (claim.name.clone(), claim.owner);
+        let refused = match self.enter(claim) {
+            Ok(granted) => return Answer::Granted(granted),
+            Err(refused) => refused,
+        };
+        if !wait {
+            // As if it had never come.
+            self.ages = ages;
+            let ahead = self.queue(&name).count();
+            return Answer::Busy { ahead, retry_after: self.retry_after(&refused, self.claims.len()) };
+        }
+        let age = refused.claim.party.map(|party| self.ages[&party.id]);
+        if let Some(conflict) = self.conflict(&refused.claim) {
+            self.ages = ages;
+            return Answer::Deadlock { conflict, age };
+        }
+        self.wound(&refused.claim, events);
+        let refused = match self.enter(refused.claim) {
+            Ok(granted) => return Answer::Granted(granted),
+            Err(refused) => refused,
+        };
+        self.claims.push(refused);
+        let mut broken = Vec::new();
+        self.break_circles(&mut broken);
+        let mut answer = None;
+        broken.retain(|event| {
+            answer = answer.take().or(match event {
+                Event::Deadlock { name: lock, owner: whose, conflict }
+                    if (lock, *whose) == (&name, owner) =>
+                {
+                    Some(Answer::Deadlock { conflict: conflict.clone(), age })
+                }
+                Event::Granted { name: lock, owner: whose, token, expires, age, .. }
+                    if (lock, *whose) == (&name, owner) =>
+                {
+                    Some(Answer::Granted(Granted { token: *token, expires: *expires, age: *age }))
+                }
+                _ => {
+                    events.push(event.clone());
+                    return true;
+                }
+            });
+            true
+        });
+        answer.unwrap_or_else(|| {
+            let at = self.find(&name, owner).unwrap();
+            Answer::Queued { ahead: self.ahead(at), age }
+        })
+    }
+
+    /// Takes the lock for a new claim, or gives it back with its party's age noted.
+    fn enter(&mut self, claim: Claim<u32>) -> Result<Granted, Entry> {
         let ahead = self.queue(&claim.name).count();
         let due = claim.wait_lease.map(|lease| self.now + lease);
-        let (ages, at) = (self.ages.clone(), self.claims.len());
+        let at = self.claims.len();
         self.claims.push(Entry { claim, grant: None, due, ahead });
         self.stamp(at);
-        if let Some(granted) = self.try_grant(at) {
-            return Answer::Granted(granted);
+        self.try_grant(at).ok_or_else(|| self.claims.remove(at))
+    }
+
+    fn conflict(&self, claim: &Claim<u32>) -> Option<Conflict> {
+        let Party { id, .. } = claim.party?;
+        self.queue(&claim.name).find_map(|rival| {
+            let other = rival.claim.party?.id;
+            if (rival.claim.mode, claim.mode) == (Mode::Shared, Mode::Shared) {
+                return None;
+            }
+            let one_of_many = rival.claim.mode == claim.mode && claim.mode.capacity() > 1;
+            match claim.on_deadlock {
+                OnDeadlock::WaitDie if other == id => Some(Conflict::Itself),
+                OnDeadlock::WaitDie if (self.ages[&other], other) < (self.ages[&id], id) => {
+                    Some(Conflict::Elder(other))
+                }
+                OnDeadlock::WoundWait if other == id && !one_of_many => Some(Conflict::Itself),
+                _ => None,
+            }
+        })
+    }
+
+    fn wound(&mut self, claim: &Claim<u32>, events: &mut Vec<Event>) {
+        let Some(Party { id, .. }) = claim.party.filter(|_| claim.on_deadlock == OnDeadlock::WoundWait)
+        else {
+            return;
+        };
+        let own = (self.ages[&id], id);
+        let is_wounded = |rival: &&Entry| {
+            (rival.claim.mode, claim.mode) != (Mode::Shared, Mode::Shared)
+                && rival.claim.on_deadlock == OnDeadlock::WoundWait
+                && rival.claim.party.is_some_and(|party| (self.ages[&party.id], party.id) > own)
+        };
+        let wounded: Vec<_> =
+            self.queue(&claim.name).filter(is_wounded).map(|rival| rival.claim.owner).collect();
+        for owner in wounded {
+            let at = self.find(&claim.name, owner).unwrap();
+            let Entry { claim, grant, .. } = self.remove(at);
+            let name = claim.name.clone();
+            events.push(match grant {
+                Some(Grant { token, .. }) => {
+                    self.delay(&claim, self.now);
+                    Event::Revoked { name, owner, token }
+                }
+                None => Event::Deadlock { name, owner, conflict: Conflict::Wounded(id) },
+            });
         }
-        if wait {
-            return Answer::Queued { ahead, age: self.age(&self.claims[at].claim) };
+        self.ages.insert(id, own.0);
+        self.grant_all(events);
+    }
+
+    /// Removes claims that want to know of circles until nobody with such a claim is in one.
+    fn break_circles(&mut self, events: &mut Vec<Event>) {
+        while let Some(at) = self.victim() {
+            let Entry { claim, .. } = self.remove(at);
+            let (name, owner) = (claim.name, claim.owner);
+            events.push(Event::Deadlock { name, owner, conflict: Conflict::Cycle(Vec::new()) });
+            self.grant_all(events);
         }
-        // Refused: as if it had never come.
-        let refused = self.claims.remove(at);
-        self.ages = ages;
-        Answer::Busy { ahead, retry_after: self.retry_after(&refused, at) }
+    }
+
+    /// The youngest claim of those in circles.
+    fn victim(&self) -> Option<usize> {
+        let stuck = self.stuck();
+        let edges = |at: usize| self.blockers(at, &stuck);
+        let reaches = |from: usize, to: Who| {
+            let (mut seen, mut found) = (Vec::new(), vec![from]);
+            while let Some(at) = found.pop() {
+                for who in edges(at) {
+                    if who == to {
+                        return true;
+                    }
+                    if !seen.contains(&who) {
+                        let claims = (0..self.claims.len()).filter(|&at| self.waits(at));
+                        found.extend(claims.filter(|&at| self.who(at) == who));
+                        seen.push(who);
+                    }
+                }
+            }
+            false
+        };
+        let candidates = (0..self.claims.len()).filter(|&at| {
+            let detects = self.claims[at].claim.on_deadlock == OnDeadlock::Detect;
+            detects
+                && self.claims[at].claim.party.is_some()
+                && self.waits(at)
+                && stuck.contains(&self.who(at))
+        });
+        candidates.filter(|&at| reaches(at, self.who(at))).max_by_key(|&at| {
+            let id = self.claims[at].claim.party.unwrap().id;
+            (self.ages[&id], id, at)
+        })
+    }
+
+    /// Those of whom no claim could be granted though everybody else left.
+    fn stuck(&self) -> Vec<Who> {
+        let mut stuck: Vec<Who> =
+            (0..self.claims.len()).filter(|&at| self.waits(at)).map(|at| self.who(at)).collect();
+        loop {
+            let free = (0..self.claims.len()).find(|&at| {
+                let claim = &self.claims[at].claim;
+                let ahead = (0..at).filter(|&other| self.claims[other].claim.name == claim.name);
+                let ahead = ahead.filter(|&other| stuck.contains(&self.who(other)));
+                self.waits(at)
+                    && stuck.contains(&self.who(at))
+                    && claim.mode.joins(ahead.map(|other| self.claims[other].claim.mode))
+            });
+            match free {
+                Some(at) => stuck.retain(|who| *who != self.who(at)),
+                None => return stuck,
+            }
+        }
+    }
+
+    fn blockers(&self, at: usize, stuck: &[Who]) -> Vec<Who> {
+        let claim = &self.claims[at].claim;
+        (0..at)
+            .filter(|&other| self.claims[other].claim.name == claim.name)
+            .filter(|&other| (self.claims[other].claim.mode, claim.mode) != (Mode::Shared, Mode::Shared))
+            .map(|other| self.who(other))
+            .filter(|who| stuck.contains(who))
+            .collect()
+    }
+
+    fn waits(&self, at: usize) -> bool {
+        self.claims[at].grant.is_none()
+    }
+
+    fn who(&self, at: usize) -> Who {
+        let claim = &self.claims[at].claim;
+        claim.party.map_or(Who::Lone(claim.name.clone(), claim.owner), |party| Who::Party(party.id))
     }
 
     fn stamp(&mut self, at: usize) {

@@ -6,7 +6,7 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 use tollgate_engine::{Claim, Command};
-use tollgate_types::{Age, LockName, Mode, Moment, OwnerId, Party, PartyId, Token};
+use tollgate_types::{Age, LockName, Mode, Moment, OnDeadlock, OwnerId, Party, PartyId, Token};
 
 use super::naive::Naive;
 
@@ -57,10 +57,10 @@ fn command(model: &Naive) -> impl Strategy<Value = (Command<u32>, u128)> + use<>
 fn claim() -> impl Strategy<Value = (Claim<u32>, u128)> {
     let lock_delay = prop_oneof![3 => Just(Duration::ZERO), 1 => time()];
     let (lease, party) = (option::of(time()), option::weighted(0.3, party()));
-    (name(), mode(), 0..8_u128, time(), lease, lock_delay, party, any::<u32>()).prop_map(
-        |(name, mode, bits, ttl, wait_lease, lock_delay, party, details)| {
+    (name(), mode(), 0..8_u128, time(), lease, lock_delay, party, on_deadlock(), any::<u32>()).prop_map(
+        |(name, mode, bits, ttl, wait_lease, lock_delay, party, on_deadlock, details)| {
             let owner = OwnerId::from_bits(bits);
-            (Claim { name, mode, owner, ttl, wait_lease, lock_delay, party, details }, bits)
+            (Claim { name, mode, owner, ttl, wait_lease, lock_delay, party, on_deadlock, details }, bits)
         },
     )
 }
@@ -73,6 +73,11 @@ fn name() -> impl Strategy<Value = LockName> + Clone {
 fn mode() -> impl Strategy<Value = Mode> {
     let permit = |limit| Mode::permit(limit).unwrap();
     select(vec![Mode::Exclusive, Mode::Shared, Mode::Shared, permit(1), permit(2), permit(3)])
+}
+
+fn on_deadlock() -> impl Strategy<Value = OnDeadlock> {
+    use OnDeadlock::{Detect, Timeout, WaitDie, WoundWait};
+    select(vec![Timeout, Timeout, Detect, Detect, Detect, WaitDie, WoundWait])
 }
 
 /// From nothing at all to longer than any test, so that some leases are never seen to end.

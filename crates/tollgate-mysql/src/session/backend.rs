@@ -8,8 +8,8 @@ use tokio::runtime::Handle;
 use tollgate_core::capabilities::Modes;
 use tollgate_core::wait::Outage;
 use tollgate_core::{
-    Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Contention, Deadline, Details, Error,
-    ErrorKind, Event, Extension, Grant, Keeper, LockName, LockState, LossCause, Mode, Release, Result,
+    Age, Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Contention, Deadline, Details,
+    Error, ErrorKind, Event, Extension, Grant, Keeper, LockName, LockState, LossCause, Mode, Release, Result,
     Revocation, Token, events,
 };
 use tollgate_sql::{of_sessions, within};
@@ -342,6 +342,15 @@ impl Backend for SessionBackend {
             };
             desk.end(&connection).await.map_err(|error| error.on(name))?;
             Ok(Revocation::Revoked)
+        })
+    }
+
+    fn age(&self) -> BoxFuture<'_, Result<Age>> {
+        Box::pin(async move {
+            let now = "select timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))";
+            let told =
+                self.shared.desk.ask(now.to_owned()).await?.first().and_then(|row| row.get::<u64, _>(0));
+            told.map(Age).ok_or_else(|| Error::new(ErrorKind::Unexpected, "the server tells no time"))
         })
     }
 

@@ -8,8 +8,8 @@ use tokio_postgres::types::Type;
 use tollgate_core::capabilities::Modes;
 use tollgate_core::wait::Outage;
 use tollgate_core::{
-    Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Contention, Deadline, Details, Error,
-    ErrorKind, Event, Extension, Grant, Keeper, LockName, LockState, LossCause, Mode, Release, Result,
+    Age, Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Contention, Deadline, Details,
+    Error, ErrorKind, Event, Extension, Grant, Keeper, LockName, LockState, LossCause, Mode, Release, Result,
     Revocation, Token, events,
 };
 use tollgate_sql::of_sessions;
@@ -369,6 +369,16 @@ impl Backend for AdvisoryBackend {
                 _ => error.on(name),
             })?;
             Ok(Revocation::Revoked)
+        })
+    }
+
+    fn age(&self) -> BoxFuture<'_, Result<Age>> {
+        Box::pin(async move {
+            let now = "select (date_part('epoch', clock_timestamp()) * 1000000)::bigint";
+            let rows = self.shared.sessions.ask(now, &[]).await?;
+            let row =
+                rows.first().ok_or_else(|| Error::new(ErrorKind::Unexpected, "the server tells no time"))?;
+            Ok(Age(row.get::<_, i64>(0).unsigned_abs()))
         })
     }
 

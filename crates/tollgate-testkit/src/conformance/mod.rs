@@ -4,6 +4,7 @@
 mod adopting;
 mod cancelling;
 mod clocks;
+mod dining;
 mod electing;
 mod executors;
 mod expiring;
@@ -74,6 +75,7 @@ pub fn cases() -> Vec<Case> {
         adopting::CASES,
         cancelling::CASES,
         clocks::CASES,
+        dining::CASES,
         electing::CASES,
         executors::CASES,
         expiring::CASES,

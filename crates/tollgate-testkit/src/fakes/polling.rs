@@ -62,6 +62,7 @@ fn capabilities() -> Capabilities {
         adopt: Adopt::Any,
         revoke: Revoke::Forced,
         lock_delay: false,
+        detect: false,
         longest_name: LockName::MAX_BYTES,
         guarantees: Guarantees::new(|fault| match fault {
             Fault::HolderPaused | Fault::MachinePaused => (Basis::Broken, Basis::Kept),

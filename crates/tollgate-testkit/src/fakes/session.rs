@@ -13,8 +13,8 @@ use tollgate_core::backend::{BoxFuture, BoxStream};
 use tollgate_core::capabilities::{Adopt, Capabilities, Liveness, Modes, Queue, Revoke, Scope, TtlRange};
 use tollgate_core::guarantees::Basis;
 use tollgate_core::{
-    Attempt, Backend, Claim, Clock, Contention, Deadline, Details, Error, Event, Extension, Fault, Grant,
-    Guarantees, Keeper, LockName, LockState, LossCause, Release, Result, Revocation, Token,
+    Age, Attempt, Backend, Claim, Clock, Contention, Deadline, Details, Error, Event, Extension, Fault,
+    Grant, Guarantees, Keeper, LockName, LockState, LossCause, Release, Result, Revocation, Token,
 };
 
 use super::wire::{self, Wire, over, unexpected};
@@ -145,6 +145,7 @@ fn capabilities() -> Capabilities {
         adopt: Adopt::Standalone,
         revoke: Revoke::Forced,
         lock_delay: false,
+        detect: false,
         longest_name: LockName::MAX_BYTES,
         guarantees: Guarantees::new(|fault| match fault {
             Fault::HolderPaused | Fault::MachinePaused => (Basis::Broken, Basis::Kept),
@@ -269,6 +270,15 @@ impl Backend for SessionBackend {
             match self.means.wire.call(&Request::Revoke { name: name.clone(), token }).await? {
                 Reply::Done => Ok(Revocation::Revoked),
                 Reply::NotHeld => Ok(Revocation::NotHeld),
+                other => Err(unexpected(&other)),
+            }
+        })
+    }
+
+    fn age(&self) -> BoxFuture<'_, Result<Age>> {
+        Box::pin(async move {
+            match self.means.wire.call(&Request::Time).await? {
+                Reply::Time(age) => Ok(age),
                 other => Err(unexpected(&other)),
             }
         })

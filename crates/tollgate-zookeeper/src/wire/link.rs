@@ -79,6 +79,11 @@ impl Answer {
 }
 
 impl Link {
+    /// The newest transaction that the session has seen.
+    pub(crate) fn seen(&self) -> i64 {
+        self.seen.load(Ordering::Acquire)
+    }
+
     pub(crate) fn new(number: u64, carrier: &Carrier, seen: Arc<AtomicI64>) -> Self {
         let line = Line {
             is_closed: false,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate_core::{Keeper, PartyHandle, Result};
+use tollgate_core::{Keeper, OnDeadlock, PartyHandle, Result};
 
 use super::{Guard, Lease};
 
@@ -90,6 +90,11 @@ impl LockRequest {
     /// Says which task or transaction this claim belongs to.
     pub fn party(self, party: &PartyHandle) -> Self {
         self.with(|request| request.party(party))
+    }
+
+    /// What becomes of a claim whose waiting might never end.
+    pub fn on_deadlock(self, policy: OnDeadlock) -> Self {
+        self.with(|request| request.on_deadlock(policy))
     }
 
     /// Takes the lock, waiting for it as long as [`wait`](Self::wait) says. Fails with `Timeout` if that

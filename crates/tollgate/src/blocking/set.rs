@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::select_all;
-use tollgate_core::{Keeper, LockName, LossCause, PartyHandle, Release, Result};
+use tollgate_core::{Keeper, LockName, LossCause, OnDeadlock, PartyHandle, Release, Result};
 
 use super::Guard;
 
@@ -80,6 +80,11 @@ impl SetRequest {
     /// Says which task or transaction the set belongs to.
     pub fn party(self, party: &PartyHandle) -> Self {
         self.with(|request| request.party(party))
+    }
+
+    /// What becomes of a claim whose waiting might never end.
+    pub fn on_deadlock(self, policy: OnDeadlock) -> Self {
+        self.with(|request| request.on_deadlock(policy))
     }
 
     /// Waits at most this long for all of them together.

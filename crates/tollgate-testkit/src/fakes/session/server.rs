@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
-use tollgate_core::{Age, Details, Holder, LockName, LockState, Mode, Moment, OwnerId, Party, Token, Waiter};
+use tollgate_core::{
+    Age, Details, Holder, LockName, LockState, Mode, Moment, OnDeadlock, OwnerId, Party, Token, Waiter,
+};
 use tollgate_engine as queue;
 
 use crate::fakes::ended::Ended;
@@ -32,6 +34,8 @@ pub(super) enum Request {
     List { prefix: String },
     /// Break a lock.
     Revoke { name: LockName, token: Token },
+    /// Tell the time.
+    Time,
 }
 
 /// What a claim has beside its session.
@@ -63,6 +67,14 @@ pub(super) enum Reply {
     Over,
     /// What was looked for.
     Locks(Vec<LockState>),
+    /// What time it is.
+    Time(Age),
+}
+
+/// The server's time, as parties get it.
+fn time() -> Age {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Age(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
 }
 
 struct Session {
@@ -122,6 +134,8 @@ impl Sessions {
             wait_lease: None,
             lock_delay: Duration::ZERO,
             party,
+            // Those who wait look after it.
+            on_deadlock: OnDeadlock::Timeout,
             details: Kept { session, details },
         };
         match self.apply(queue::Command::Acquire { claim, wait }) {
@@ -206,7 +220,9 @@ impl Sessions {
                     }
                 }
                 queue::Event::Revoked { owner, .. } => self.bury(owner),
-                queue::Event::Expired { .. } | queue::Event::Abandoned { .. } => {}
+                queue::Event::Expired { .. }
+                | queue::Event::Abandoned { .. }
+                | queue::Event::Deadlock { .. } => {}
             }
         }
         effects.answer
@@ -284,6 +300,7 @@ impl Engine for Sessions {
                 Reply::Locks(self.queue.list(&prefix).iter().map(|view| self.look(view)).collect())
             }
             Request::Revoke { name, token } => self.revoke(name, token),
+            Request::Time => Reply::Time(time()),
         })
     }
 

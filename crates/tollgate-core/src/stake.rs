@@ -1,0 +1,185 @@
+//! Deadlock policies on engines that have a queue and know nothing of them: everything is decided by what claims show of
+//! themselves, by those who wait.
+//!
+//! A claim shows its party's age from the moment it is in the queue, and nobody gets ahead of it later. Whoever waits looks
+//! again all the same, less and less often: by wound-wait an older one that comes later matters, too, and session styles write
+//! down late who is there.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tollgate_types::{Age, Conflict, Mode, OnDeadlock, OwnerId, PartyId, Token};
+
+use crate::backend::Backend;
+use crate::claim::{Claim, Details};
+use crate::clock::Clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::grant::Grant;
+use crate::party::PartyHandle;
+use crate::state::LockState;
+
+/// How long after an acquire was sent its claim is first looked for.
+const FIRST_LOOK: Duration = Duration::from_millis(1);
+
+/// The longest pause before a claim that is not in the queue yet is looked for again.
+const NOT_THERE_YET: Duration = Duration::from_millis(50);
+
+/// How often a claim by wound-wait looks who came, for each ten in the queue, and at least.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+const LOOK_AT_LEAST: Duration = Duration::from_secs(2);
+
+/// What a claim with a deadlock policy shows of itself.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("memory:doc-stake").await?;
+/// let guard = locks.lock("a").acquire().await?;
+/// let state = locks.inspect("a").await?.expect("it is held");
+/// assert_eq!(state.holders[0].details.stake, None, "it has no policy");
+/// # drop(guard);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stake {
+    /// Whose claim it is.
+    pub party: PartyId,
+    /// Since when that party has been claiming.
+    pub age: Age,
+    /// What it does about deadlocks.
+    pub on_deadlock: OnDeadlock,
+    /// Which of the party's claims it is.
+    pub claim: u32,
+}
+
+impl Stake {
+    /// What a new claim of `party` has at stake. The party gets its age from the engine, if it has none.
+    pub(crate) async fn of(
+        backend: &dyn Backend,
+        party: &PartyHandle,
+        on_deadlock: OnDeadlock,
+    ) -> Result<Self> {
+        if party.stamp().age.is_none() {
+            party.note(backend.age().await?);
+        }
+        let age = party.stamp().age.expect("it was noted");
+        // A few bits are enough to tell one party's claims apart.
+        let claim = OwnerId::random().to_bits() as u32;
+        Ok(Self { party: party.stamp().id, age, on_deadlock, claim })
+    }
+
+    fn seniority(&self) -> (Age, PartyId) {
+        (self.age, self.party)
+    }
+}
+
+/// Waits for the lock as long as the claim's policy allows.
+pub(crate) async fn acquire(backend: &dyn Backend, clock: &dyn Clock, claim: &Claim) -> Result<Grant> {
+    let Some(stake) = &claim.details.stake else { return backend.acquire(claim).await };
+    tokio::select! {
+        biased;
+        grant = backend.acquire(claim) => grant,
+        error = stand_by(backend, clock, claim, stake) => Err(error),
+    }
+}
+
+/// Ends when the claim must not wait any longer.
+async fn stand_by(backend: &dyn Backend, clock: &dyn Clock, claim: &Claim, stake: &Stake) -> Error {
+    let mut pause = FIRST_LOOK;
+    loop {
+        clock.sleep_until(clock.now() + pause).await;
+        pause = (pause * 2).min(NOT_THERE_YET);
+        let state = match backend.inspect(&claim.name).await {
+            Ok(Some(state)) => state,
+            Ok(None) => continue,
+            // The acquire itself waits through it.
+            Err(error) if error.is_retryable() => continue,
+            Err(error) => return error,
+        };
+        let Some(queue) = Queue::around(&state, stake) else { continue };
+        if let Some(conflict) = queue.conflict(claim.mode, stake) {
+            return conflict.into();
+        }
+        for token in queue.wounded(claim.mode, stake) {
+            // Whether it was, the next look shows.
+            let _ = backend.revoke(&claim.name, token).await;
+        }
+        let crowd = u32::try_from(queue.ahead.len() + queue.behind.len()).unwrap_or(u32::MAX);
+        pause = LOOK_AGAIN.saturating_mul(1 + crowd / 10).min(LOOK_AT_LEAST);
+    }
+}
+
+/// The queue as one who waits in it sees it.
+struct Queue<'a> {
+    ahead: Vec<Rival<'a>>,
+    behind: Vec<Rival<'a>>,
+}
+
+struct Rival<'a> {
+    mode: Mode,
+    /// The token of one who is in.
+    token: Option<Token>,
+    stake: Option<&'a Stake>,
+}
+
+impl<'a> Queue<'a> {
+    /// `None` if the claim does not wait, or not yet.
+    fn around(state: &'a LockState, own: &Stake) -> Option<Self> {
+        let rival = |mode, token, details: &'a Details| Rival { mode, token, stake: details.stake.as_ref() };
+        let place = state.waiters.iter().position(|waiter| waiter.details.stake.as_ref() == Some(own))?;
+        let (ahead, behind) = (&state.waiters[..place], &state.waiters[place + 1..]);
+        let waiters = |waiters: &'a [crate::state::Waiter]| {
+            waiters.iter().map(move |waiter| rival(waiter.mode, None, &waiter.details))
+        };
+        let holders = state.holders.iter().map(|holder| rival(holder.mode, holder.token, &holder.details));
+        Some(Self { ahead: holders.chain(waiters(ahead)).collect(), behind: waiters(behind).collect() })
+    }
+
+    /// Why a claim of this mode must not wait here.
+    fn conflict(&self, mode: Mode, own: &Stake) -> Option<Conflict> {
+        let ahead = self.ahead.iter().filter(|rival| is_in_the_way(rival.mode, mode));
+        for Rival { mode: theirs, stake, .. } in ahead {
+            let Some(stake) = stake else { continue };
+            let wounds = own.on_deadlock == OnDeadlock::WoundWait;
+            // Of a semaphore's permits another one may come free.
+            if stake.party == own.party && !(wounds && *theirs == mode && mode.capacity() > 1) {
+                return Some(Conflict::Itself);
+            }
+            if !wounds && stake.seniority() < own.seniority() {
+                return Some(Conflict::Elder(stake.party));
+            }
+        }
+        let behind = self.behind.iter().filter(|rival| is_in_the_way(mode, rival.mode));
+        let elder = behind.filter_map(|rival| rival.stake).find(|stake| {
+            own.on_deadlock == OnDeadlock::WoundWait
+                && stake.on_deadlock == OnDeadlock::WoundWait
+                && stake.seniority() < own.seniority()
+        });
+        elder.map(|stake| Conflict::Wounded(stake.party))
+    }
+
+    /// The younger ones who are in the way and in, and have agreed to be told to leave.
+    fn wounded(&self, mode: Mode, own: &Stake) -> impl Iterator<Item = Token> {
+        self.ahead
+            .iter()
+            .filter(move |rival| is_in_the_way(rival.mode, mode))
+            .filter(|rival| {
+                rival.stake.is_some_and(|stake| {
+                    stake.on_deadlock == OnDeadlock::WoundWait && stake.seniority() > own.seniority()
+                })
+            })
+            .filter_map(|rival| rival.token)
+    }
+}
+
+/// Whether a claim of mode `wanted` that waits behind one of mode `ahead` may be waiting for it.
+fn is_in_the_way(ahead: Mode, wanted: Mode) -> bool {
+    (ahead, wanted) != (Mode::Shared, Mode::Shared)
+}
+
+impl From<Conflict> for Error {
+    fn from(conflict: Conflict) -> Self {
+        Self::new(ErrorKind::Deadlock, conflict.to_string())
+    }
+}

@@ -1,0 +1,73 @@
+//! Wait-die and wound-wait: who may wait for whom, by age alone.
+//!
+//! Waiting then only ever goes one way, from the old to the young or from the young to the old, and cannot go in a circle.
+
+use tollgate_types::{Conflict, Mode, OnDeadlock};
+
+use crate::arena::Key;
+use crate::command::Claim;
+use crate::effect::Event;
+use crate::engine::Engine;
+use crate::table::{Lock, Place, State};
+
+/// Whether a claim of mode `wanted` that waits behind one of mode `ahead` may be waiting for it.
+pub(crate) fn is_in_the_way(ahead: Mode, wanted: Mode) -> bool {
+    (ahead, wanted) != (Mode::Shared, Mode::Shared)
+}
+
+impl<D> Engine<D> {
+    /// Why a claim that cannot be granted now must not wait either, by its own policy.
+    pub(crate) fn forbids_to_wait(&self, lock: &Lock<D>, claim: &Claim<D>) -> Option<Conflict> {
+        let party = claim.party?;
+        let own = (self.parties.age_at(party, self.now), party.id);
+        let mut rivals = self.rivals(lock, claim.mode);
+        match claim.on_deadlock {
+            OnDeadlock::WaitDie => rivals.find_map(|(_, place)| {
+                let (age, id) = self.parties.standings[place.party?].seniority();
+                if id == party.id {
+                    return Some(Conflict::Itself);
+                }
+                ((age, id) < own).then_some(Conflict::Elder(id))
+            }),
+            OnDeadlock::WoundWait => rivals.find_map(|(_, place)| {
+                let itself = self.parties.standings[place.party?].id == party.id;
+                // Of a semaphore's permits another one may come free.
+                (itself && place.mode != claim.mode || itself && claim.mode.capacity() == 1)
+                    .then_some(Conflict::Itself)
+            }),
+            _ => None,
+        }
+    }
+
+    /// Removes the younger claims that a claim by wound-wait will not wait for, before it takes its place.
+    pub(crate) fn wound(&mut self, lock: Key<Lock<D>>, claim: &Claim<D>, events: &mut Vec<Event>) {
+        let Some(party) = claim.party.filter(|_| claim.on_deadlock == OnDeadlock::WoundWait) else { return };
+        let own = (self.parties.age_at(party, self.now), party.id);
+        let is_younger = |place: &Place<D>| {
+            let standing = place.party.map(|party| &self.parties.standings[party]);
+            place.on_deadlock == OnDeadlock::WoundWait
+                && standing.is_some_and(|other| other.seniority() > own)
+        };
+        let rivals = self.rivals(&self.table.locks[lock], claim.mode);
+        let wounded: Vec<_> = rivals.filter(|(_, place)| is_younger(place)).map(|(key, _)| key).collect();
+        for key in wounded {
+            let place = self.remove(key);
+            let (name, owner) = (self.table.locks[lock].name.clone(), place.owner);
+            events.push(match place.state {
+                State::Holding { token, .. } => {
+                    self.delay(&place, self.now);
+                    Event::Revoked { name, owner, token }
+                }
+                State::Waiting { .. } => {
+                    Event::Deadlock { name, owner, conflict: Conflict::Wounded(party.id) }
+                }
+            });
+        }
+        self.settle(lock, events);
+    }
+
+    /// Those in a queue for whom a claim of this mode would wait.
+    fn rivals(&self, lock: &Lock<D>, wanted: Mode) -> impl Iterator<Item = (Key<Place<D>>, &Place<D>)> {
+        self.table.queue(lock).filter(move |(_, place)| is_in_the_way(place.mode, wanted))
+    }
+}

@@ -1,0 +1,224 @@
+//! Deadlocks: philosophers who each take the fork to their left and then the one to their right. Everybody eats.
+
+use futures_util::future::join_all;
+use tollgate_core::{Guards, Locks, OnDeadlock, PartyHandle};
+
+use super::prelude::*;
+
+pub(super) const CASES: &[Case] = &[
+    case!(philosophers_who_take_sets_all_eat),
+    case!(philosophers_who_give_up_after_a_while_all_eat),
+    case!(philosophers_by_wait_die_all_eat if queues),
+    case!(philosophers_by_wound_wait_all_eat if wounds),
+    case!(philosophers_who_are_told_of_circles_all_eat if detects),
+    case!(by_wait_die_the_younger_gives_up if queues),
+    case!(by_wound_wait_the_younger_makes_way if wounds),
+    case!(the_youngest_in_a_circle_is_told_of_it if detects),
+    case!(who_waits_in_no_circle_is_no_victim if detects),
+    case!(a_policy_that_is_not_there_is_refused),
+];
+
+fn wounds(capabilities: &Capabilities) -> bool {
+    queues(capabilities) && capabilities.revoke == Revoke::Forced
+}
+
+fn detects(capabilities: &Capabilities) -> bool {
+    capabilities.detect
+}
+
+/// How a philosopher comes by two forks.
+#[derive(Clone, Copy)]
+enum Manners {
+    /// Both at once.
+    Set,
+    /// One after the other, with a policy.
+    By(OnDeadlock),
+}
+
+/// Long enough for everybody to have a fork before anybody wants a second one.
+const PONDER: Duration = Duration::from_millis(5);
+
+/// How long somebody without another policy waits for a fork.
+const GIVE_UP: Duration = Duration::from_millis(100);
+
+async fn dine(world: &World, manners: Manners) {
+    for (philosophers, meals) in [(5, 3), (scale(20, 100), 1)] {
+        let forks: Vec<LockName> =
+            (0..philosophers).map(|fork| world.name(&format!("fork-{philosophers}-{fork}"))).collect();
+        let clients = join_all((0..4).map(|_| world.locks())).await;
+        let tables = (0..philosophers).map(|seat| {
+            let (locks, left, right) = (&clients[seat % 4], &forks[seat], &forks[(seat + 1) % philosophers]);
+            async move {
+                for _ in 0..meals {
+                    eat(locks, left, right, manners).await;
+                }
+            }
+        });
+        join_all(tables).await;
+        for fork in &forks {
+            world.until_idle(fork).await;
+        }
+    }
+}
+
+/// Returns when a meal was eaten with both forks in hand from its beginning to its end.
+async fn eat(locks: &Locks, left: &LockName, right: &LockName, manners: Manners) {
+    let party = PartyHandle::new();
+    party
+        .retry(async || {
+            let both = take(locks, left, right, manners, &party).await?;
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            for fork in both {
+                if fork.release().await? == Release::AlreadyLost {
+                    return Err(Error::new(
+                        ErrorKind::Lost,
+                        "somebody older took a fork away during the meal",
+                    ));
+                }
+            }
+            Ok(())
+        })
+        .await
+        .expect("a philosopher eats");
+}
+
+async fn take(
+    locks: &Locks,
+    left: &LockName,
+    right: &LockName,
+    manners: Manners,
+    party: &PartyHandle,
+) -> Result<Vec<Guard>, Error> {
+    let policy = match manners {
+        Manners::Set => {
+            let set: Guards = locks.lock_all([left, right]).party(party).acquire().await?;
+            return Ok(set.into_iter().collect());
+        }
+        Manners::By(policy) => policy,
+    };
+    let fork = |name: &LockName| {
+        let request = locks.lock(name).party(party).on_deadlock(policy);
+        if policy == OnDeadlock::Timeout { request.wait(GIVE_UP) } else { request }
+    };
+    let left = fork(left).acquire().await?;
+    tokio::time::sleep(PONDER).await;
+    // Whoever is told to make way does, also while it waits for something else.
+    let wounded = left.lost();
+    let right = tokio::select! {
+        right = fork(right).acquire() => right?,
+        cause = wounded => return Err(Error::new(ErrorKind::Lost, cause.to_string())),
+    };
+    Ok(vec![left, right])
+}
+
+async fn philosophers_who_take_sets_all_eat(world: World) {
+    dine(&world, Manners::Set).await;
+}
+
+async fn philosophers_who_give_up_after_a_while_all_eat(world: World) {
+    dine(&world, Manners::By(OnDeadlock::Timeout)).await;
+}
+
+async fn philosophers_by_wait_die_all_eat(world: World) {
+    dine(&world, Manners::By(OnDeadlock::WaitDie)).await;
+}
+
+async fn philosophers_by_wound_wait_all_eat(world: World) {
+    dine(&world, Manners::By(OnDeadlock::WoundWait)).await;
+}
+
+async fn philosophers_who_are_told_of_circles_all_eat(world: World) {
+    dine(&world, Manners::By(OnDeadlock::Detect)).await;
+}
+
+/// Two parties with a lock each that they hold by `policy`, the older first.
+async fn two(world: &World, policy: OnDeadlock) -> [(Locks, PartyHandle, LockName, Guard); 2] {
+    let mut both = Vec::new();
+    for name in ["older", "younger"] {
+        let (locks, party, name) = (world.locks().await, PartyHandle::new(), world.name(name));
+        let guard = locks.lock(&name).party(&party).on_deadlock(policy).acquire().await.unwrap();
+        both.push((locks, party, name, guard));
+        // Their ages differ, however coarse the engine's clock is.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    both.try_into().unwrap_or_else(|_| unreachable!("there are two"))
+}
+
+async fn by_wait_die_the_younger_gives_up(world: World) {
+    let [(locks, older, a, first), (others, younger, b, second)] = two(&world, OnDeadlock::WaitDie).await;
+    let refused = others.lock(&a).party(&younger).on_deadlock(OnDeadlock::WaitDie).acquire();
+    let error = expect_kind(soon("the younger gives up", refused).await, ErrorKind::Deadlock);
+    assert!(error.is_retryable() && error.to_string().contains("older"), "{error}");
+    assert!(world.look(&a).await.is_some_and(|state| state.waiters.is_empty()), "nothing is left of it");
+    let waits = tokio::spawn(locks.lock(&b).party(&older).on_deadlock(OnDeadlock::WaitDie).acquire());
+    world.until(&b, 1, 1).await;
+    second.release().await.unwrap();
+    let third = soon("the older gets it", waits).await.unwrap().unwrap();
+    third.release().await.unwrap();
+    first.release().await.unwrap();
+}
+
+async fn by_wound_wait_the_younger_makes_way(world: World) {
+    let [(locks, older, a, first), (others, younger, b, second)] = two(&world, OnDeadlock::WoundWait).await;
+    let waits = tokio::spawn(others.lock(&a).party(&younger).on_deadlock(OnDeadlock::WoundWait).acquire());
+    world.until(&a, 1, 1).await;
+    let taken = locks.lock(&b).party(&older).on_deadlock(OnDeadlock::WoundWait).acquire();
+    let taken = soon("the older gets it", taken).await.unwrap();
+    assert!(taken.token() > second.token(), "the younger is fenced");
+    assert_eq!(second.release().await.unwrap(), Release::AlreadyLost);
+    first.release().await.unwrap();
+    let third = soon("the younger goes on waiting for the older", waits).await.unwrap().unwrap();
+    // One who waits makes way, too.
+    let fourth = tokio::spawn(others.lock(&b).party(&younger).on_deadlock(OnDeadlock::WoundWait).acquire());
+    world.until(&b, 1, 1).await;
+    let oldest = others.lock(&b).party(&older).on_deadlock(OnDeadlock::WoundWait).acquire();
+    expect_kind(soon("it does not wait for itself", oldest).await, ErrorKind::Deadlock);
+    fourth.abort();
+    third.release().await.unwrap();
+    taken.release().await.unwrap();
+}
+
+async fn the_youngest_in_a_circle_is_told_of_it(world: World) {
+    let [(locks, older, a, first), (others, younger, b, second)] = two(&world, OnDeadlock::Detect).await;
+    let waits = tokio::spawn(others.lock(&a).party(&younger).on_deadlock(OnDeadlock::Detect).acquire());
+    world.until(&a, 1, 1).await;
+    let closes = tokio::spawn(locks.lock(&b).party(&older).on_deadlock(OnDeadlock::Detect).acquire());
+    let error = expect_kind(soon("the younger is told", waits).await.unwrap(), ErrorKind::Deadlock);
+    assert!(error.to_string().contains(a.as_str()) && error.to_string().contains(b.as_str()), "{error}");
+    second.release().await.unwrap();
+    soon("the older gets it", closes).await.unwrap().unwrap().release().await.unwrap();
+    first.release().await.unwrap();
+}
+
+async fn who_waits_in_no_circle_is_no_victim(world: World) {
+    let [(locks, _, a, first), (others, younger, b, second)] = two(&world, OnDeadlock::Detect).await;
+    let waits = tokio::spawn(others.lock(&a).party(&younger).on_deadlock(OnDeadlock::Detect).acquire());
+    world.until(&a, 1, 1).await;
+    let third = PartyHandle::new();
+    let chained = tokio::spawn(locks.lock(&b).party(&third).on_deadlock(OnDeadlock::Detect).acquire());
+    world.until(&b, 1, 1).await;
+    first.release().await.unwrap();
+    soon("the second gets it", waits).await.unwrap().unwrap().release().await.unwrap();
+    second.release().await.unwrap();
+    soon("the third gets it", chained).await.unwrap().unwrap().release().await.unwrap();
+}
+
+async fn a_policy_that_is_not_there_is_refused(world: World) {
+    let (locks, party, name) = (world.locks().await, PartyHandle::new(), world.name("refused"));
+    let can = locks.capabilities().clone();
+    let policies = [
+        (OnDeadlock::Detect, can.detect),
+        (OnDeadlock::WaitDie, queues(&can)),
+        (OnDeadlock::WoundWait, wounds(&can)),
+    ];
+    for (policy, is_there) in policies {
+        let asked = locks.lock(&name).party(&party).on_deadlock(policy).try_acquire().await;
+        if is_there {
+            asked.unwrap().expect("nobody else wants it").release().await.unwrap();
+            let nobodys = locks.lock(&name).on_deadlock(policy).try_acquire().await;
+            expect_kind(nobodys, ErrorKind::InvalidArgument);
+        } else {
+            expect_kind(asked, ErrorKind::Unsupported);
+        }
+    }
+}
