@@ -1,17 +1,16 @@
 //! The process that gets killed: the test binary itself, started again as a client of the same engine.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
-use tokio::sync::mpsc;
 use tollgate_core::{BootClock, Guard, Keeper, Leadership, LockName, Locks};
 
-use crate::subject::{PATIENCE, Subject, World};
+use crate::process::{self, Process, orders, say};
+use crate::subject::{Subject, World};
 
 /// Says to the started binary that it is a helper: the subject's name and the engine's address.
 const ASKED: &str = "TOLLGATE_TESTKIT_HELPER";
@@ -58,52 +57,25 @@ pub enum Reply {
 }
 
 /// A helper as its test sees it. Killed when dropped.
-pub struct Helper {
-    child: Child,
-    orders: ChildStdin,
-    replies: mpsc::UnboundedReceiver<Reply>,
-}
+pub struct Helper(Process<Order, Reply>);
 
 impl Helper {
     /// Starts a helper that is a client of the case's engine.
     pub async fn start(world: &World) -> Self {
-        let binary = std::env::current_exe().expect("a test knows its binary");
-        let mut child = Command::new(binary)
-            .env(ASKED, format!("{}\n{}", world.subject_name(), world.address()))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the test binary can be started again");
-        let orders = child.stdin.take().expect("stdin is piped");
-        let lines = BufReader::new(child.stdout.take().expect("stdout is piped")).lines();
-        let (sender, replies) = mpsc::unbounded_channel();
-        std::thread::spawn(move || {
-            for line in lines.map_while(Result::ok) {
-                let reply = serde_json::from_str(&line).unwrap_or(Reply::Failed(line));
-                if sender.send(reply).is_err() {
-                    return;
-                }
-            }
-        });
-        let mut helper = Self { child, orders, replies };
+        let asked = format!("{}\n{}", world.subject_name(), world.address());
+        let mut helper = Self(Process::start(ASKED, &asked));
         assert_eq!(helper.reply().await, Reply::Ready);
         helper
     }
 
-    fn order(&mut self, order: &Order) {
-        let line = serde_json::to_string(order).expect("orders are plain");
-        writeln!(self.orders, "{line}").expect("the helper listens");
-    }
-
     /// Waits for the next reply.
     pub async fn reply(&mut self) -> Reply {
-        let reply = tokio::time::timeout(PATIENCE * 2, self.replies.recv()).await;
-        reply.expect("the helper answers").expect("the helper lives")
+        self.0.reply().await.unwrap_or_else(Reply::Failed)
     }
 
     /// Asks for the lock without waiting for the reply.
     pub fn ask_for(&mut self, name: &LockName, ttl: Duration) {
-        self.order(&Order::Acquire { name: name.clone(), ttl });
+        self.0.order(&Order::Acquire { name: name.clone(), ttl });
     }
 
     /// Takes the lock.
@@ -117,44 +89,35 @@ impl Helper {
 
     /// Campaigns, without waiting for the outcome.
     pub fn campaign(&mut self, name: &LockName, ttl: Duration, value: &str) {
-        self.order(&Order::Campaign { name: name.clone(), ttl, value: value.to_owned() });
+        self.0.order(&Order::Campaign { name: name.clone(), ttl, value: value.to_owned() });
     }
 
     /// Uses the guard.
     pub async fn fence(&mut self) -> Reply {
-        self.order(&Order::Fence);
+        self.0.order(&Order::Fence);
         self.reply().await
     }
 
     /// Releases the guard.
     pub async fn release(&mut self) -> Reply {
-        self.order(&Order::Release);
+        self.0.order(&Order::Release);
         self.reply().await
     }
 
     /// Has it count under the lock, without waiting for the reply.
     pub fn count(&mut self, name: &LockName, file: &Path, tokens: &Path, times: usize) {
         let path = |path: &Path| path.to_str().expect("temporary paths are text").to_owned();
-        self.order(&Order::Count { name: name.clone(), file: path(file), tokens: path(tokens), times });
+        self.0.order(&Order::Count { name: name.clone(), file: path(file), tokens: path(tokens), times });
     }
 
     /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
-        let pid = Pid::from_child(&self.child);
-        kill_process(pid, signal).expect("the helper can be signalled");
+        self.0.signal(signal);
     }
 
     /// Kills it, as `kill -9` does, and waits until it is gone.
     pub fn kill(&mut self) {
-        // It may be gone already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Drop for Helper {
-    fn drop(&mut self) {
-        self.kill();
+        self.0.kill();
     }
 }
 
@@ -163,11 +126,7 @@ pub fn run_if_asked(subjects: &[Arc<dyn Subject>]) -> Option<i32> {
     let asked = std::env::var(ASKED).ok()?;
     let (name, address) = asked.split_once('\n').expect("the test says where the engine is");
     let subject = subjects.iter().find(|subject| subject.name() == name).expect("the test names its subject");
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
-    runtime.block_on(serve(&**subject, address));
-    // Not through the runtime's end: the reading thread waits for orders for ever.
-    std::process::exit(0)
+    process::run(serve(&**subject, address))
 }
 
 async fn serve(subject: &dyn Subject, address: &str) {
@@ -175,18 +134,10 @@ async fn serve(subject: &dyn Subject, address: &str) {
     let backend =
         subject.open(address, Arc::new(BootClock::new(keeper))).await.expect("the engine can be opened");
     let locks = Locks::new(backend).expect("a helper can start a thread");
-    let (sender, mut orders) = mpsc::unbounded_channel();
-    std::thread::spawn(move || {
-        for line in std::io::stdin().lines().map_while(Result::ok) {
-            if sender.send(line).is_err() {
-                return;
-            }
-        }
-    });
+    let mut orders = orders();
     say(&Reply::Ready);
     let mut hands = Hands::default();
-    while let Some(line) = orders.recv().await {
-        let order = serde_json::from_str(&line).expect("orders are well-formed");
+    while let Some(order) = orders.recv().await {
         say(&obey(&locks, &mut hands, order).await);
     }
 }
@@ -245,8 +196,4 @@ async fn count_once(locks: &Locks, name: &LockName, file: &str, tokens: &str) ->
     writeln!(log, "{}", guard.token()).map_err(|error| error.to_string())?;
     guard.release().await.map_err(|error| error.to_string())?;
     Ok(())
-}
-
-fn say(reply: &Reply) {
-    println!("{}", serde_json::to_string(reply).expect("replies are plain"));
 }

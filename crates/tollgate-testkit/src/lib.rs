@@ -4,7 +4,7 @@
 //! what was observed against the fenced mutex; [`fault`] makes a backend's engine unreliable, [`blocked`] drives it from threads; [`helper`] is
 //! the process that gets killed; [`crowd`] wants one lock, [`foreign`] clients too, and [`storm`] fifty of them; somebody has [`sat_on`] it; [`fakes`] are small engines of the two shapes that `memory:` and `file:`
 //! do not have; [`mutants`] are backends that break a promise on purpose; [`engines`] are real ones, started
-//! and killed; [`gates`] is what every store of marks must do; [`proxy`] makes trouble on the wire to either, and a
+//! and killed; [`gates`] is what every store of marks must do, and [`proof`] that fences keep what locks lose; [`proxy`] makes trouble on the wire to either, and a
 //! [`small_disk`] on a server.
 
 // A test's panic is its verdict.
@@ -23,6 +23,8 @@ pub mod gates;
 pub mod helper;
 pub mod history;
 pub mod mutants;
+mod process;
+pub mod proof;
 pub mod proxy;
 pub mod sat_on;
 pub mod scale;
