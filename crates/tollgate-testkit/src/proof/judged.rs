@@ -8,7 +8,7 @@ use tollgate_core::capabilities::{Adopt, Revoke};
 use tollgate_core::{ErrorKind, Guard, Locks, OwnerId, Stale};
 
 use super::ledger::{Judgement, Ledger};
-use super::{Cast, Engine, Proof, Register, Resource, long};
+use super::{Cast, Engine, Proof, Register, Resource, long, short};
 use crate::scale::scale;
 use crate::subject::PATIENCE;
 
@@ -52,10 +52,6 @@ struct Run {
 }
 
 impl Run {
-    fn overrun_ttl(&self) -> Duration {
-        self.operator.capabilities().ttl.min.max(Duration::from_millis(150))
-    }
-
     fn draw(&self, chance: &mut Chance) -> Option<Loss> {
         if chance.below(ONE_IN) != 0 {
             return None;
@@ -99,14 +95,17 @@ impl Run {
     }
 
     async fn holder(&self, locks: Locks, mut register: Box<dyn Register>, mut chance: Chance) {
+        let mut failures = 0;
         while !self.ledger.is_over() {
             let loss = self.draw(&mut chance);
-            let request = locks.lock(&self.lock).wait(PATIENCE);
-            let request = match loss {
-                Some(Loss::Overrun) => request.ttl(self.overrun_ttl()).no_renew(),
-                _ => request.ttl(long(&locks)),
+            // The same for all: who waits behind a shorter ttl may look for its end too late.
+            let request = locks.lock(&self.lock).ttl(short(&locks)).wait(PATIENCE);
+            let request = if let Some(Loss::Overrun) = loss { request.no_renew() } else { request };
+            let Ok(guard) = request.acquire().await else {
+                failures += 1;
+                assert!(failures < 100, "nobody gets the lock any more");
+                continue;
             };
-            let guard = request.acquire().await.expect("everybody gets the lock in the end");
             // A machine that is busy may have taken longer than a short ttl.
             let Ok(proof) = Proof::of(&guard) else { continue };
             self.passage(guard, &proof, loss, &mut *register, &mut chance).await;
@@ -173,12 +172,10 @@ pub(super) async fn holders_that_lose_their_locks_lose_no_update(
 ) -> Judgement {
     let (url, place) = ((engine.url)(), resource.found().await);
     let operator = cast.locks(&url).await;
-    let capabilities = operator.capabilities();
-    let for_overruns = Duration::from_millis(scale(1_500, 60_000) as u64);
-    let overruns = match capabilities.adopt {
+    let overruns = match operator.capabilities().adopt {
         // What cannot be left to itself is always renewed.
         Adopt::Never => 0,
-        _ => for_overruns.as_millis() / capabilities.ttl.min.as_millis().max(150),
+        _ => scale(2, 60),
     };
     let seed = u64::from_str_radix(&OwnerId::random().to_hex()[..16], 16).expect("it is made of digits");
     println!("{} behind {} starts from {seed}", resource.name(), engine.name);
@@ -186,7 +183,7 @@ pub(super) async fn holders_that_lose_their_locks_lose_no_update(
         ledger: Ledger::new(scale(2_000, 100_000)),
         lock: format!("judged/{}", OwnerId::random().to_hex()),
         operator,
-        overruns: AtomicUsize::new(overruns as usize),
+        overruns: AtomicUsize::new(overruns),
     });
     let mut holders = tokio::task::JoinSet::new();
     let began = Instant::now();
