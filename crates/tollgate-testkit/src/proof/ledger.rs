@@ -107,7 +107,7 @@ impl Ledger {
 
 /// How it went behind the fence, where no stale write was accepted and no update lost, and without it.
 #[derive(Debug)]
-pub(super) struct Judgement {
+pub struct Judgement {
     writes: usize,
     refused: usize,
     unknown: usize,

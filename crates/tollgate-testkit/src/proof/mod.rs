@@ -18,6 +18,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tollgate_core::{BoxFuture, Fence, Grant, Guard, Locks, Result};
 
+pub use judged::holders_that_lose_their_locks_lose_no_update;
+pub use ledger::Judgement;
 pub use program::main;
 
 /// What is in a register: how often it was written, and who did it last.
