@@ -1,16 +1,12 @@
-//! Writers that come too late, in a race and from a process that was stopped: refused, and without the fence not.
+//! Writers that race, and come too late: refused, and without the fence not.
 #![allow(clippy::unwrap_used)]
 
 mod support;
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use redis::AsyncCommands;
-use support::fenced::{connection, on_shared, shared, writer};
-use support::locks;
+use support::fenced::{on_shared, writer};
 use tollgate_core::ErrorKind;
 use tollgate_redis::{FencedScript, RedisFence};
 
@@ -60,94 +56,4 @@ async fn of_two_racing_writers_no_stale_one_writes_after_a_newer_and_without_the
     assert_eq!(arrived.len() + refused, 2000, "no other write is lost");
     let (unfenced, _) = race("race-unfenced", false).await;
     assert!(!unfenced.is_sorted(), "the same run without the fence shows nothing");
-}
-
-const ASKED: &str = "FENCE_HOLDER";
-
-/// A process that takes the lock, reads, and writes when it is told to.
-#[tokio::test]
-#[ignore = "the other side of the test below"]
-async fn helper_process() {
-    let asked = std::env::var(ASKED).unwrap();
-    let [address, key, how] = asked.split(' ').collect::<Vec<_>>().try_into().unwrap();
-    let address: SocketAddr = address.parse().unwrap();
-    let (locks, mut redis) =
-        (locks(&format!("redis://{address}/")).await.unwrap(), connection(address).await);
-    let guard = locks.lock(key).ttl(Duration::from_millis(500)).acquire().await.unwrap();
-    let fence = RedisFence::around(key).unwrap();
-    fence.admit(&mut redis, guard.fence().unwrap()).await.unwrap();
-    let seen: String = redis.get(key).await.unwrap();
-    // Checked a moment ago, and then the process stands still.
-    let proof = guard.fence().unwrap();
-    println!("@read {seen}");
-    std::io::stdin().lines().next().unwrap().unwrap();
-    let value = format!("{seen} late");
-    if how == "fenced" {
-        match fence.set(&mut redis, key, value, proof).await {
-            Ok(()) => println!("@written"),
-            Err(error) => println!("@{:?}, guard valid: {}", error.kind(), guard.fence().is_ok()),
-        }
-    } else {
-        let () = redis.set(key, value).await.unwrap();
-        println!("@written");
-    }
-}
-
-/// The process, killed when it is dropped.
-struct Holder(Child, std::io::Lines<BufReader<std::process::ChildStdout>>);
-
-impl Holder {
-    fn start(address: SocketAddr, key: &str, how: &str) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "helper_process", "--ignored", "--nocapture"])
-            .env(ASKED, format!("{address} {key} {how}"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Self(child, lines)
-    }
-
-    fn hear(&mut self) -> String {
-        self.1.by_ref().map(Result::unwrap).find_map(|line| Some(line.split_once('@')?.1.to_owned())).unwrap()
-    }
-
-    fn signal(&self, signal: &str) {
-        let status = Command::new("kill").args([signal, &self.0.id().to_string()]).status().unwrap();
-        assert!(status.success());
-    }
-}
-
-impl Drop for Holder {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// A holder is stopped beyond its ttl, another takes over and writes, and the first one goes on. What the first one
-/// said, and what is there in the end.
-async fn overtaken(key: &str, how: &str) -> (String, String) {
-    let (locks, mut redis) = on_shared().await;
-    let () = redis.set(key, "begun").await.unwrap();
-    let mut holder = Holder::start(shared(), key, how);
-    assert_eq!(holder.hear(), "read begun");
-    holder.signal("-STOP");
-    let guard = locks.lock(key).wait(Duration::from_secs(30)).acquire().await.unwrap();
-    let fence = RedisFence::around(key).unwrap();
-    fence.admit(&mut redis, guard.fence().unwrap()).await.unwrap();
-    let seen: String = redis.get(key).await.unwrap();
-    fence.set(&mut redis, key, format!("{seen} next"), guard.fence().unwrap()).await.unwrap();
-    holder.signal("-CONT");
-    writeln!(holder.0.stdin.as_ref().unwrap(), "write").unwrap();
-    (holder.hear(), redis.get(key).await.unwrap())
-}
-
-#[tokio::test]
-async fn a_paused_holder_cannot_write_and_without_the_fence_it_destroys_what_came_after() {
-    let fenced = overtaken("paused", "fenced").await;
-    assert_eq!(fenced, ("Lost, guard valid: false".to_owned(), "begun next".to_owned()));
-    let plain = overtaken("paused-unfenced", "plain").await;
-    assert_eq!(plain, ("written".to_owned(), "begun late".to_owned()), "the other's write is lost");
 }

@@ -1,6 +1,7 @@
 //! The program around the proof: a few pairs of engine and resource in CI, all of them in a soak.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -80,7 +81,12 @@ fn trial(
     Trial::test(format!("{name}::{}::{resource}", engine.name), move || {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.map_err(Failed::from)?;
-        runtime.block_on(run(&cast, engine, resource));
-        Ok(())
+        let limited = async { tokio::time::timeout(limit(), run(&cast, engine, resource)).await };
+        runtime.block_on(limited).map_err(|_| Failed::from("it hangs"))
     })
+}
+
+/// How long a case may take before it counts as hanging.
+fn limit() -> Duration {
+    if is_soak() { Duration::from_secs(2 * 3600) } else { Duration::from_secs(300) }
 }
