@@ -32,7 +32,7 @@ impl<D> Engine<D> {
             OnDeadlock::WoundWait => rivals.find_map(|(_, place)| {
                 let itself = self.parties.standings[place.party?].id == party.id;
                 // Of a semaphore's permits another one may come free.
-                (itself && place.mode != claim.mode || itself && claim.mode.capacity() == 1)
+                (itself && (place.mode != claim.mode || claim.mode.capacity() == 1))
                     .then_some(Conflict::Itself)
             }),
             _ => None,

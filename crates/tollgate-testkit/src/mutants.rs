@@ -10,7 +10,7 @@ use tollgate_core::backend::BoxFuture;
 use tollgate_core::layer::Layer;
 use tollgate_core::{
     Attempt, Backend, Capabilities, Claim, Clock, Deadline, Details, Error, ErrorKind, Extension, Grant,
-    LockName, LockState, Mode, Release, Result, Token,
+    LockName, LockState, Mode, OnDeadlock, Release, Result, Token,
 };
 
 /// What is broken.
@@ -50,6 +50,8 @@ pub enum Flaw {
     SharesNothing,
     /// Owner ids are shown.
     ShowsOwnerIds,
+    /// Nobody is told of a circle.
+    WaitsForEver,
 }
 
 /// A flaw, the promise it breaks, and the case that must catch it.
@@ -91,6 +93,7 @@ pub const MUTANTS: &[Mutant] = {
         breaks("exclusion", Flaw::LetsEverybodyIn, "two_clients_never_hold_together"),
         breaks("names", Flaw::FoldsCase, "names_never_meet"),
         breaks("modes", Flaw::SharesNothing, "readers_share"),
+        breaks("deadlocks", Flaw::WaitsForEver, "the_youngest_in_a_circle_is_told_of_it"),
         breaks(
             "owner ids are secrets",
             Flaw::ShowsOwnerIds,
@@ -127,6 +130,7 @@ impl Broken {
         match self.flaw {
             Flaw::FoldsCase => claim.name = self.twist_name(&claim.name),
             Flaw::SharesNothing if claim.mode == Mode::Shared => claim.mode = Mode::Exclusive,
+            Flaw::WaitsForEver => claim.on_deadlock = OnDeadlock::Timeout,
             Flaw::ShowsOwnerIds => {
                 claim.details.meta.insert("owner".into(), claim.owner.to_hex());
             }

@@ -191,7 +191,7 @@ impl Naive {
             Ok(granted) => return Answer::Granted(granted),
             Err(refused) => refused,
         };
-        self.claims.push(refused);
+        self.claims.push(*refused);
         let mut broken = Vec::new();
         self.break_circles(&mut broken);
         let mut answer = None;
@@ -221,13 +221,13 @@ impl Naive {
     }
 
     /// Takes the lock for a new claim, or gives it back with its party's age noted.
-    fn enter(&mut self, claim: Claim<u32>) -> Result<Granted, Entry> {
+    fn enter(&mut self, claim: Claim<u32>) -> Result<Granted, Box<Entry>> {
         let ahead = self.queue(&claim.name).count();
         let due = claim.wait_lease.map(|lease| self.now + lease);
         let at = self.claims.len();
         self.claims.push(Entry { claim, grant: None, due, ahead });
         self.stamp(at);
-        self.try_grant(at).ok_or_else(|| self.claims.remove(at))
+        self.try_grant(at).ok_or_else(|| Box::new(self.claims.remove(at)))
     }
 
     fn conflict(&self, claim: &Claim<u32>) -> Option<Conflict> {
