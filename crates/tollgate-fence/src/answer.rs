@@ -210,10 +210,8 @@ impl<B: Body<Error: Into<BoxError>> + Unpin, E: Ending> Body for Answer<B, E> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
         let mut rest = self.shared.rest();
-        let polled = match &mut rest.body {
-            Some(body) => Some((Pin::new(&mut *body).poll_frame(context), body.is_end_stream())),
-            None => None,
-        };
+        let body = rest.body.as_mut();
+        let polled = body.map(|body| (Pin::new(&mut *body).poll_frame(context), body.is_end_stream()));
         match polled {
             Some((Poll::Ready(Some(Ok(frame))), is_over)) => {
                 if is_over {
