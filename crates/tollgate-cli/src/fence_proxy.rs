@@ -13,7 +13,7 @@ use tollgate_fence::{Issued, Proxy, ProxyConfig, Resources, TlsFiles, Upstream};
 
 use crate::exit::Exit;
 use crate::signals::Signals;
-use crate::{connect, tell};
+use crate::{connect, log, metrics, tell};
 
 /// Stand before an HTTP service, and let nobody through who has lost their lock.
 ///
@@ -62,7 +62,8 @@ pub(crate) struct FenceProxyArgs {
     #[arg(long, value_name = "DURATION", value_parser = tollgate::parse_duration, default_value = "10s")]
     drain: Duration,
 
-    /// How long the service may take to begin its answer (504 then). It is waited for all the same before larger tokens pass.
+    /// How long the service may take to read a request and to begin its answer (504 then). It is waited for all the same before
+    /// larger tokens pass, and as long as this if its connection broke.
     #[arg(long, value_name = "DURATION", value_parser = tollgate::parse_duration, default_value = "60s")]
     timeout: Duration,
 
@@ -77,6 +78,14 @@ pub(crate) struct FenceProxyArgs {
     /// Look whether everything is written well and the store and the engine answer, and end.
     #[arg(long)]
     check: bool,
+
+    /// How much to say on stderr while it runs; each refusal is a line of warn.
+    #[arg(long, value_name = "LEVEL", value_enum, default_value = "warn")]
+    log: log::Level,
+
+    /// Show what is counted there, at /metrics, as Prometheus reads it.
+    #[arg(long, value_name = "ADDRESS")]
+    metrics: Option<SocketAddr>,
 
     /// Say where it listens as JSON.
     #[arg(long)]
@@ -95,6 +104,11 @@ Examples:
 pub(crate) async fn run(args: FenceProxyArgs) -> Result<Exit> {
     let config = config(&args)?;
     let mut signals = Signals::listen()?;
+    log::install(args.log)?;
+    let numbers = match args.metrics.filter(|_| !args.check) {
+        Some(address) => Some(counted(address).await?),
+        None => None,
+    };
     let gate = tokio::select! {
         gate = gate(&args) => gate?,
         signal = signals.next() => return Ok(Exit::of_signal(signal)),
@@ -102,17 +116,13 @@ pub(crate) async fn run(args: FenceProxyArgs) -> Result<Exit> {
     if args.check {
         return Ok(Exit::OK);
     }
-    let listener = TcpListener::bind(args.listen).await.map_err(|error| {
-        let message = format!(
-            "nobody can listen on {}; is the port taken, or the address another machine's?",
-            args.listen
-        );
-        Error::new(ErrorKind::Unavailable, message).caused_by(error)
-    })?;
-    let address = listener.local_addr().unwrap_or(args.listen);
-    let says = match args.json {
-        true => json!({ "listening": address.to_string() }).to_string(),
-        false => format!("listening on {address}"),
+    let (listener, address) = listen(args.listen).await?;
+    tell::note(&guarding(&args, address));
+    let says = match (args.json, numbers) {
+        (true, None) => json!({ "listening": address }).to_string(),
+        (true, Some(numbers)) => json!({ "listening": address, "metrics": numbers }).to_string(),
+        (false, None) => format!("listening on {address}"),
+        (false, Some(numbers)) => format!("listening on {address}, metrics on {numbers}"),
     };
     tell::line(&says).await?;
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -130,6 +140,35 @@ pub(crate) async fn run(args: FenceProxyArgs) -> Result<Exit> {
         () = serving => Ok(Exit::OK),
         signal = ended => Ok(Exit::of_signal(signal)),
     }
+}
+
+async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind(address).await.map_err(|error| {
+        let message =
+            format!("nobody can listen on {address}; is the port taken, or the address another machine's?");
+        Error::new(ErrorKind::Unavailable, message).caused_by(error)
+    })?;
+    let address = listener.local_addr().unwrap_or(address);
+    Ok((listener, address))
+}
+
+/// Before anything is connected: what comes later has missed what was before.
+async fn counted(address: SocketAddr) -> Result<SocketAddr> {
+    let (listener, address) = listen(address).await?;
+    metrics::serve(listener)?;
+    Ok(address)
+}
+
+/// Where it is, before what, and what is fenced.
+fn guarding(args: &FenceProxyArgs, address: SocketAddr) -> String {
+    let fenced = match &args.resource_header {
+        Some(header) => format!("what {header} names"),
+        None => args.resource.join(", "),
+    };
+    // There may be a password in it.
+    let store =
+        args.store.split_once("://").map_or(args.store.clone(), |(engine, _)| format!("{engine}://…"));
+    format!("{address} stands before {}; fenced: {fenced}; marks in {store}", args.upstream)
 }
 
 /// Waits for a signal that is to end a service.

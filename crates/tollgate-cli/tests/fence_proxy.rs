@@ -52,16 +52,27 @@ fn head(stream: &mut TcpStream) -> String {
 struct Proxy {
     child: Child,
     address: SocketAddr,
+    metrics: Option<SocketAddr>,
 }
 
 impl Proxy {
     fn start(sandbox: &Sandbox, arguments: &[&str]) -> Self {
         let mut command = sandbox.tollgate(&["fence-proxy", "--json", "-l", "127.0.0.1:0"]);
-        let mut child = command.args(arguments).stdout(Stdio::piped()).spawn().unwrap();
+        let command = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let said: serde_json::Value = serde_json::from_str(&line).unwrap();
-        Self { child, address: said["listening"].as_str().unwrap().parse().unwrap() }
+        let address = |name: &str| said[name].as_str().map(|address| address.parse().unwrap());
+        Self { child, address: address("listening").unwrap(), metrics: address("metrics") }
+    }
+
+    /// What it says on stderr.
+    fn lines(&mut self) -> mpsc::Receiver<String> {
+        let (tell, lines) = mpsc::channel();
+        let said = BufReader::new(self.child.stderr.take().unwrap());
+        std::thread::spawn(move || said.lines().map_while(Result::ok).try_for_each(|line| tell.send(line)));
+        lines
     }
 
     fn send(&self, method: &str, token: Option<&str>) -> TcpStream {
@@ -149,6 +160,57 @@ fn a_token_that_the_engine_never_gave_is_refused() {
     words.extend(["memory:", "--check"]);
     let cannot = sandbox.output(&[&["fence-proxy"][..], &words].concat());
     assert_eq!(cannot.status.code(), Some(78), "{}", text(&cannot.stderr));
+}
+
+#[test]
+fn what_it_does_is_logged_and_counted() {
+    let (sandbox, service) = (Sandbox::new(), Service::start());
+    let upstream = format!("http://{}", service.address);
+    let mut words = arguments(&upstream, "file:marks");
+    words.extend(["--metrics", "127.0.0.1:0"]);
+    let mut proxy = Proxy::start(&sandbox, &words);
+    let lines = proxy.lines();
+    let next = || lines.recv_timeout(PATIENCE).unwrap();
+    let first = next();
+    for part in [&proxy.address.to_string(), &upstream, "/orders/{id}/*=orders/{id}", "file:marks"] {
+        assert!(first.contains(part), "{first}");
+    }
+    service.go.send(()).unwrap();
+    assert!(proxy.ask("PUT", Some("9")).starts_with("HTTP/1.1 200"));
+    for token in ["7", "8"] {
+        assert!(proxy.ask("PUT", Some(token)).starts_with("HTTP/1.1 412"));
+        let line = next();
+        for part in ["orders/42", &format!("token={token}"), "highest=9", "WARN"] {
+            assert!(line.contains(part), "one line says all of it: {line}");
+        }
+    }
+    let numbers = || {
+        let mut stream = TcpStream::connect(proxy.metrics.unwrap()).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        answer(stream)
+    };
+    let shown = numbers();
+    assert!(shown.starts_with("HTTP/1.1 200"), "{shown}");
+    for line in [
+        "tollgate_fence_rejected_total 2",
+        "tollgate_fence_proxy_requests_total{outcome=\"forwarded\"} 1",
+        "tollgate_fence_proxy_requests_total{outcome=\"stale\"} 2",
+    ] {
+        assert!(shown.lines().any(|shown| shown == line), "{line}: {shown}");
+    }
+}
+
+#[test]
+fn a_log_that_nobody_reads_keeps_nobody_waiting() {
+    let (sandbox, service) = (Sandbox::new(), Service::start());
+    let upstream = format!("http://{}", service.address);
+    let proxy = Proxy::start(&sandbox, &arguments(&upstream, "memory:"));
+    service.go.send(()).unwrap();
+    assert!(proxy.ask("PUT", Some("9")).starts_with("HTTP/1.1 200"));
+    // More than a pipe and the lines that wait for it have room for.
+    for _ in 0..3000 {
+        assert!(proxy.ask("PUT", Some("8")).starts_with("HTTP/1.1 412"));
+    }
 }
 
 #[test]

@@ -97,12 +97,13 @@ impl Keeper {
         self.inner.runtime.spawn(future)
     }
 
-    /// Runs `work`, which may block, on a thread beside the keeper's.
+    /// Runs `work`, which may block, on a thread beside the keeper's, within the span of whoever asks for it.
     pub fn spawn_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> JoinHandle<T> {
-        self.inner.runtime.spawn_blocking(work)
+        let asked_by = tracing::Span::current();
+        self.inner.runtime.spawn_blocking(move || asked_by.in_scope(work))
     }
 
     /// Waits on the current thread for `future`, whose timers and connections are the keeper's.

@@ -1,20 +1,23 @@
 //! A file that is replaced as a whole, by whoever holds the lock and nobody else.
 
-use std::fs::{self, File, Metadata, OpenOptions};
-use std::io::{self, ErrorKind as Io, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::fs::{self, File, Metadata};
+use std::io::{self, ErrorKind as Io, Read, Write};
 use std::path::{Path, PathBuf};
 
 use tollgate_core::{Error, ErrorKind, Fence, Keeper, Result};
 use tollgate_local::LockedMark;
 
+use crate::draft::{Draft, rights};
+
 /// A file that refuses those who have lost their lock.
 ///
-/// Its mark, the highest token that was let in, is kept beside it, in `NAME.fence`. The check, the new content and the
-/// rename happen under one kernel lock on that file, so that nobody comes in between, whichever process of this host it is.
+/// Its mark, the highest token that was let in, is kept beside it, in `NAME.fence`. The check and the rename happen under one
+/// kernel lock on that file, so that nobody comes in between, whichever process of this host it is.
 ///
 /// - **All or nothing.** The new content is written to a file of its own, brought to the disk and renamed. Whoever reads sees
 ///   the old content or the new one, also after a crash at any moment, and the mark is never behind the content.
+/// - **Nobody waits for content.** It is written before the lock is taken and read after it is given back: who is stopped in the
+///   middle keeps nobody out.
 /// - **Admit before the first read**: [`read`](Self::read) does.
 /// - **Every write has to come through here.** A plain `write` is not stopped by anything.
 /// - The mode of the file stays, and its owner where the system lets us. Links are not followed: two names of one file would
@@ -58,12 +61,10 @@ impl FencedFile {
         let place = self.clone();
         blocking("read", move || {
             let place = place.resolved()?;
-            let _locked = place.admit(fence)?;
-            match fs::read(&place.file) {
-                Ok(content) => Ok(Some(content)),
-                Err(error) if error.kind() == Io::NotFound => Ok(None),
-                Err(error) => Err(trouble(&place.file, error)),
-            }
+            let Some(mut file) = place.open(fence)? else { return Ok(None) };
+            let mut content = Vec::new();
+            file.read_to_end(&mut content).map_err(|error| trouble(&place.file, error))?;
+            Ok(Some(content))
         })
         .await
     }
@@ -113,7 +114,7 @@ impl FencedFile {
             name.push(suffix);
             folder.join(name)
         };
-        Ok(Place { file: folder.join(name), mark: beside(".fence"), new: beside(".fence-new"), folder })
+        Ok(Place { file: folder.join(name), mark: beside(".fence"), draft: beside(".fence-new"), folder })
     }
 }
 
@@ -122,8 +123,8 @@ struct Place {
     folder: PathBuf,
     file: PathBuf,
     mark: PathBuf,
-    /// One name is enough: whoever writes there has the mark.
-    new: PathBuf,
+    /// What the names of new content begin with.
+    draft: PathBuf,
 }
 
 impl Place {
@@ -140,15 +141,19 @@ impl Place {
         }
     }
 
-    /// Nobody else is in until what this returns is dropped.
-    fn admit(&self, fence: Fence) -> Result<LockedMark> {
+    /// Lets a holder in, and opens what is there then: it stays as it is, whoever replaces the file.
+    fn open(&self, fence: Fence) -> Result<Option<File>> {
         self.old()?;
         let mut locked = self.lock()?;
         locked.mark().admit(fence)?;
         if fence.is_exclusive() {
             self.raise(&mut locked, fence)?;
         }
-        Ok(locked)
+        match File::open(&self.file) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == Io::NotFound => Ok(None),
+            Err(error) => Err(trouble(&self.file, error)),
+        }
     }
 
     fn lock(&self) -> Result<LockedMark> {
@@ -162,54 +167,26 @@ impl Place {
     }
 
     fn replace(&self, fence: Fence, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
-        // Before anything is made beside it, and once more when nobody else can change it.
-        self.old()?;
-        let mut locked = self.lock()?;
         let old = self.old()?;
+        // Who is stale already need not write anything. The lock is given back at once.
+        self.lock()?.mark().admit(fence)?;
+        let trouble_here = |error| trouble(&self.file, error);
+        let mut draft =
+            Draft::beside(&self.draft, old.as_ref()).map_err(|error| trouble(&self.draft, error))?;
+        write(draft.file()).and_then(|()| draft.file().sync_all()).map_err(trouble_here)?;
+        let mut locked = self.lock()?;
         locked.mark().admit(fence)?;
-        let replaced = self.write_new(old.as_ref(), write).and_then(|()| {
-            // Before the content: a mark without content shuts out the stale, content without a mark lets them in.
-            if fence.is_exclusive() {
-                self.raise(&mut locked, fence)?;
-            }
-            fs::rename(&self.new, &self.file).map_err(|error| trouble(&self.file, error))
-        });
-        if replaced.is_err() {
-            // What stays is written over by the next one.
-            let _ = fs::remove_file(&self.new);
+        let now = self.old()?;
+        if let Some(now) = now.as_ref().filter(|now| old.as_ref().map(rights) != Some(rights(now))) {
+            draft.take_rights(now).and_then(|()| draft.file().sync_all()).map_err(trouble_here)?;
         }
-        replaced?;
+        // Before the content: a mark without content shuts out the stale, content without a mark lets them in.
+        if fence.is_exclusive() {
+            self.raise(&mut locked, fence)?;
+        }
+        draft.rename(&self.file).map_err(trouble_here)?;
         sync_folder(&self.folder)
     }
-
-    fn write_new(
-        &self,
-        old: Option<&Metadata>,
-        write: impl FnOnce(&mut File) -> io::Result<()>,
-    ) -> Result<()> {
-        // Somebody who was killed may have left one, with other rights.
-        match fs::remove_file(&self.new) {
-            Err(error) if error.kind() != Io::NotFound => return Err(trouble(&self.new, error)),
-            _ => {}
-        }
-        let mode = old.map_or(0o666, |_| 0o600);
-        let made = OpenOptions::new().write(true).create_new(true).mode(mode).open(&self.new);
-        let mut file = made.map_err(|error| trouble(&self.new, error))?;
-        if let Some(old) = old {
-            keep_rights(&file, old).map_err(|error| trouble(&self.new, error))?;
-        }
-        write(&mut file).and_then(|()| file.sync_all()).map_err(|error| trouble(&self.file, error))
-    }
-}
-
-/// The owner first: to change it takes special bits of the mode away.
-fn keep_rights(file: &File, old: &Metadata) -> io::Result<()> {
-    let new = file.metadata()?;
-    if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
-        // Only some may give files away.
-        let _ = fchown(file, Some(old.uid()), Some(old.gid()));
-    }
-    file.set_permissions(fs::Permissions::from_mode(old.permissions().mode() & 0o7777))
 }
 
 fn sync_folder(folder: &Path) -> Result<()> {

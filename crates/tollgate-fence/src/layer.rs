@@ -13,6 +13,7 @@ use tollgate_core::Gate;
 use tower_layer::Layer;
 use tower_service::Service;
 
+use crate::answer::{Answer, BoxError, Ending};
 use crate::problem::Problem;
 use crate::token_header::shown;
 use crate::turnstile::{DRAIN, Passage, Turnstile};
@@ -25,8 +26,9 @@ use crate::turnstile::{DRAIN, Passage, Turnstile};
 /// - 428 without a token, unless the method only reads (GET, HEAD, OPTIONS, TRACE); 400 for what is no token; 412 for a
 ///   stale one, with both numbers; 503 if the gate cannot be asked. Nothing goes through unchecked. Who shows a token is
 ///   checked whatever the method is: so a holder admits itself before its first read.
-/// - **In order.** A larger token goes through only when every request with a smaller one is over: answered, its body read to
-///   the end or dropped. It waits for that up to [`drain`](Self::drain), and is a 503 with `Retry-After` then. What your service
+/// - **In order.** A larger token goes through only when every request with a smaller one is over: its answer has come to the
+///   end, or was dropped. It waits for that up to [`drain`](Self::drain), and is a 503 with `Retry-After` then. It never waits for
+///   a client that does not read: the answer is read on then, for half of that time at most, and cut off. What your service
 ///   leaves running beside its answer is not seen, and neither is another process that serves the same resource.
 ///
 /// ```
@@ -46,6 +48,7 @@ use crate::turnstile::{DRAIN, Passage, Turnstile};
 pub struct FencingLayer<F> {
     turnstile: Arc<Turnstile>,
     gate: Arc<dyn Gate>,
+    drain: Duration,
     resource: F,
 }
 
@@ -55,13 +58,13 @@ impl<F> FencingLayer<F> {
     where
         F: Fn(&http::request::Parts) -> Option<String>,
     {
-        Self { turnstile: Turnstile::new(gate.clone(), DRAIN), gate, resource }
+        Self { turnstile: Turnstile::new(gate.clone(), DRAIN), gate, drain: DRAIN, resource }
     }
 
     /// How long a request waits for those with smaller tokens; 10 s unless said.
     #[must_use]
     pub fn drain(mut self, drain: Duration) -> Self {
-        self.turnstile = Turnstile::new(self.gate.clone(), drain);
+        (self.turnstile, self.drain) = (Turnstile::new(self.gate.clone(), drain), drain);
         self
     }
 }
@@ -70,7 +73,8 @@ impl<S, F: Clone> Layer<S> for FencingLayer<F> {
     type Service = Fencing<S, F>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Fencing { inner, turnstile: self.turnstile.clone(), resource: self.resource.clone() }
+        let (turnstile, resource) = (self.turnstile.clone(), self.resource.clone());
+        Fencing { inner, turnstile, read_on: self.drain / 2, resource }
     }
 }
 
@@ -88,6 +92,7 @@ impl<S, F: Clone> Layer<S> for FencingLayer<F> {
 pub struct Fencing<S, F> {
     inner: S,
     turnstile: Arc<Turnstile>,
+    read_on: Duration,
     resource: F,
 }
 
@@ -101,6 +106,7 @@ where
     S::Future: Send,
     F: Fn(&http::request::Parts) -> Option<String>,
     A: Send + 'static,
+    B: Body<Data: Send, Error: Into<BoxError>> + Unpin + Send + 'static,
 {
     type Response = Response<Either<PassedBody<B>, Full<Bytes>>>;
     type Error = S::Error;
@@ -116,7 +122,7 @@ where
         let mut inner = std::mem::replace(&mut self.inner, next);
         let (parts, body) = request.into_parts();
         let resource = (self.resource)(&parts);
-        let turnstile = self.turnstile.clone();
+        let (turnstile, read_on) = (self.turnstile.clone(), self.read_on);
         Box::pin(async move {
             let passage = match resource {
                 Some(resource) => match passage(&turnstile, &resource, &parts).await {
@@ -126,7 +132,9 @@ where
                 None => None,
             };
             let response = inner.call(Request::from_parts(parts, body)).await?;
-            Ok(response.map(|body| Either::Left(PassedBody { body, _passage: passage })))
+            let watch = passage.as_ref().map(Passage::watch);
+            let passed = |body| PassedBody(Answer::new(body, Passed(passage), watch, read_on));
+            Ok(response.map(|body| Either::Left(passed(body))))
         })
     }
 }
@@ -156,27 +164,39 @@ async fn passage(
 /// let boxed = body.boxed();
 /// # }
 /// ```
-pub struct PassedBody<B> {
-    body: B,
-    _passage: Option<Passage>,
+pub struct PassedBody<B: Body>(Answer<B, Passed>);
+
+/// What was made of a request ends with its answer: nothing of it works on in this process.
+struct Passed(Option<Passage>);
+
+impl Ending for Passed {
+    const WORKS_ON: bool = false;
+
+    fn whole(self) {
+        drop(self.0);
+    }
+
+    fn cut(self) {
+        drop(self.0);
+    }
 }
 
-impl<B: Body + Unpin> Body for PassedBody<B> {
+impl<B: Body<Error: Into<BoxError>> + Unpin> Body for PassedBody<B> {
     type Data = B::Data;
-    type Error = B::Error;
+    type Error = BoxError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+    ) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
+        Pin::new(&mut self.0).poll_frame(context)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.0.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        self.0.size_hint()
     }
 }

@@ -6,8 +6,10 @@
 //! - [`Issued`]: a gate that asks the lock engine before it believes a token.
 //!
 //! Marks are kept by a [`Gate`](tollgate_core::Gate), which `tollgate::gate(url)` opens. Read `turnstile.rs` for the rule that
-//! both HTTP parts follow, and `proxy/exchange.rs` for when a request can do nothing more.
+//! both HTTP parts follow, `answer.rs` and `proxy/exchange.rs` for when a request can do nothing more.
 
+mod answer;
+mod draft;
 mod file;
 mod issued;
 mod layer;

@@ -59,6 +59,16 @@ impl Problem {
         }
     }
 
+    /// A larger token came while the request was being sent.
+    pub(crate) fn cut_off(error: &Error) -> Self {
+        let problem = Self::of_gate(error);
+        let detail = format!(
+            "{}; the request was still being sent, and the service may have seen a part",
+            problem.detail
+        );
+        Self { detail, ..problem }
+    }
+
     #[cfg(test)]
     pub(crate) fn status(&self) -> StatusCode {
         self.status

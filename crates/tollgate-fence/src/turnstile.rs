@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use tollgate_core::{Fence, Gate, Token};
+use tollgate_core::{Error, Fence, Gate, Token};
+use tracing::Instrument;
 
 use crate::problem::Problem;
 
@@ -35,16 +36,18 @@ struct Lane {
     inside: BTreeMap<(Token, bool), usize>,
     /// The highest exclusive token that was let in while the lane is there.
     highest: Option<Token>,
+    /// The highest token, of a reader or a writer, that had to wait for a smaller one.
+    awaits: Option<Token>,
     left: Arc<Notify>,
     raised: Arc<Notify>,
 }
 
-/// Where a request that is still coming in hears that it comes too late.
+/// Where a request that was let through hears of those who wait for it.
 #[derive(Clone)]
 pub(crate) struct Watch {
     turnstile: Arc<Turnstile>,
     resource: Arc<str>,
-    token: Token,
+    fence: Fence,
 }
 
 /// A request that was let through. It is over when this is dropped.
@@ -64,7 +67,8 @@ impl Turnstile {
     /// Dropped while it waits it leaves nothing behind but, perhaps, a raised mark.
     pub(crate) async fn enter(self: &Arc<Self>, resource: &str, fence: Fence) -> Result<Passage, Problem> {
         let passage = self.register(resource, fence);
-        self.gate.admit(resource, fence).await.map_err(|error| Problem::of_gate(&error))?;
+        let admitted = self.gate.admit(resource, fence).instrument(named(resource)).await;
+        admitted.map_err(|error| named(resource).in_scope(|| Problem::of_gate(&error)))?;
         if let Some(left) = self.admitted(&passage) {
             self.drained(&passage, left).await?;
         }
@@ -98,11 +102,18 @@ impl Turnstile {
     fn admitted(&self, passage: &Passage) -> Option<Arc<Notify>> {
         let mut lanes = self.lanes();
         let lane = lanes.get_mut(&passage.resource)?;
-        if passage.fence.is_exclusive() && lane.highest < Some(passage.fence.token()) {
-            lane.highest = Some(passage.fence.token());
+        let (token, waits) = (Some(passage.fence.token()), lane.must_wait(passage.fence));
+        let raises = passage.fence.is_exclusive() && lane.highest < token;
+        if raises {
+            lane.highest = token;
+        }
+        if waits {
+            lane.awaits = lane.awaits.max(token);
+        }
+        if raises || waits {
             lane.raised.notify_waiters();
         }
-        lane.must_wait(passage.fence).then(|| lane.left.clone())
+        waits.then(|| lane.left.clone())
     }
 
     async fn drained(&self, passage: &Passage, left: Arc<Notify>) -> Result<(), Problem> {
@@ -113,7 +124,7 @@ impl Turnstile {
             notified.as_mut().enable();
             match self.look(passage) {
                 Look::Free => return Ok(()),
-                Look::Stale(highest) => return Err(Problem::of_gate(&passage.fence.refused(highest))),
+                Look::Stale(highest) => return Err(Problem::of_gate(&passage.watch().refused(highest))),
                 Look::Wait => {}
             }
             if tokio::time::timeout_at(deadline, notified).await.is_err() {
@@ -160,26 +171,55 @@ fn key(fence: Fence) -> (Token, bool) {
 impl Passage {
     pub(crate) fn watch(&self) -> Watch {
         let (turnstile, resource) = (self.turnstile.clone(), self.resource.clone());
-        Watch { turnstile, resource, token: self.fence.token() }
+        Watch { turnstile, resource, fence: self.fence }
     }
 }
 
 impl Watch {
-    /// Completes when somebody with a larger exclusive token was let in, and waits for this one.
-    pub(crate) async fn overtaken(self) {
+    /// Completes when somebody with a larger exclusive token was let in, with that token.
+    pub(crate) async fn overtaken(&self) -> Token {
+        self.above(|lane| lane.highest).await
+    }
+
+    /// The same, without waiting for it.
+    pub(crate) fn is_overtaken(&self) -> Option<Token> {
+        self.look(|lane| lane.highest).filter(|highest| *highest > self.fence.token())
+    }
+
+    /// Completes when somebody with a larger token, a reader or a writer, waits for this one.
+    pub(crate) async fn awaited(&self) {
+        self.above(|lane| lane.awaits).await;
+    }
+
+    /// Waits until `which` is above this one's token.
+    async fn above(&self, which: impl Fn(&Lane) -> Option<Token>) -> Token {
         loop {
             // As long as the request is inside its lane is there.
-            let raised = self.turnstile.lanes().get(&self.resource).map(|lane| lane.raised.clone());
-            let Some(raised) = raised else { return std::future::pending().await };
+            let Some(raised) = self.look(|lane| Some(lane.raised.clone())) else {
+                return std::future::pending().await;
+            };
             let mut notified = std::pin::pin!(raised.notified());
             notified.as_mut().enable();
-            let highest = self.turnstile.lanes().get(&self.resource).and_then(|lane| lane.highest);
-            if highest > Some(self.token) {
-                return;
+            if let Some(token) = self.look(&which).filter(|token| *token > self.fence.token()) {
+                return token;
             }
             notified.await;
         }
     }
+
+    fn look<T>(&self, what: impl FnOnce(&Lane) -> Option<T>) -> Option<T> {
+        self.turnstile.lanes().get(&self.resource).and_then(what)
+    }
+
+    /// What this one is told when it is not let on because `highest` came. That counts as a refusal.
+    pub(crate) fn refused(&self, highest: Token) -> Error {
+        named(&self.resource).in_scope(|| self.fence.refused(highest))
+    }
+}
+
+/// Says in traces which resource a refusal is about.
+fn named(resource: &str) -> tracing::Span {
+    tracing::warn_span!(target: "tollgate", "fence", resource)
 }
 
 impl Drop for Passage {
@@ -205,7 +245,7 @@ impl Drop for Passage {
 #[cfg(test)]
 mod tests {
     use http::StatusCode;
-    use tollgate_core::MemoryGate;
+    use tollgate_core::{MemoryGate, Stale};
 
     use super::*;
 
@@ -285,14 +325,31 @@ mod tests {
     async fn who_is_inside_hears_that_somebody_newer_waits() {
         let turnstile = turnstile(DRAIN);
         let old = turnstile.enter("r", fence(5, true)).await.ok().unwrap();
-        let mut overtaken = Box::pin(old.watch().overtaken());
-        assert!(is_pending(&mut overtaken).await);
+        let watch = old.watch();
+        let mut overtaken = Box::pin(watch.overtaken());
+        assert!(is_pending(&mut overtaken).await && watch.is_overtaken().is_none());
         assert!(turnstile.enter("r", fence(5, true)).await.is_ok());
         assert!(is_pending(&mut overtaken).await, "an equal one does not overtake");
         let mut new = Box::pin(turnstile.enter("r", fence(6, true)));
         assert!(is_pending(&mut new).await);
-        overtaken.await;
-        old.watch().overtaken().await;
+        let six = Token::new(6).unwrap();
+        assert_eq!([overtaken.await, watch.overtaken().await, watch.is_overtaken().unwrap()], [six; 3]);
+        let told = watch.refused(six);
+        let stale = Stale::of(&told).unwrap();
+        assert_eq!((stale.token.get(), stale.highest), (5, Some(six)), "{told}");
+        watch.awaited().await;
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_waits_is_heard_of_and_overtakes_nobody() {
+        let turnstile = turnstile(DRAIN);
+        let old = turnstile.enter("r", fence(5, true)).await.ok().unwrap();
+        let watch = old.watch();
+        let mut reader = Box::pin(turnstile.enter("r", fence(6, false)));
+        assert!(is_pending(&mut reader).await);
+        watch.awaited().await;
+        assert!(watch.is_overtaken().is_none(), "who holds 5 is not below the mark");
+        assert!(is_pending(&mut Box::pin(watch.overtaken())).await);
     }
 
     #[tokio::test]

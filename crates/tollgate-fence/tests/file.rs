@@ -115,6 +115,67 @@ async fn content_that_cannot_be_written_leaves_the_old_one_and_lets_the_same_hol
 }
 
 #[tokio::test]
+async fn who_stands_still_in_the_middle_of_its_content_keeps_nobody_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("f");
+    let file = FencedFile::at(&path);
+    let ((tell, began), (go, wait)) = (tokio::sync::oneshot::channel(), std::sync::mpsc::channel::<()>());
+    let stopped = tokio::spawn({
+        let file = file.clone();
+        async move {
+            let content = move |file: &mut fs::File| {
+                file.write_all(b"half")?;
+                tell.send(()).unwrap();
+                wait.recv().unwrap();
+                file.write_all(b" and half")
+            };
+            file.replace_with(shown(5, true), content).await
+        }
+    });
+    began.await.unwrap();
+    assert_eq!(file.read(shown(5, true)).await.unwrap(), None, "its own holder is not kept out");
+    file.replace(shown(5, true), "five").await.unwrap();
+    file.replace(shown(6, true), "six").await.unwrap();
+    assert_eq!(file.read(shown(6, true)).await.unwrap().unwrap(), b"six");
+    go.send(()).unwrap();
+    assert_eq!(stopped.await.unwrap().unwrap_err().kind(), ErrorKind::Lost, "it comes too late");
+    assert_eq!(fs::read(&path).unwrap(), b"six");
+    assert_eq!(names(dir.path()), ["f", "f.fence"], "nothing else is left");
+}
+
+#[tokio::test]
+async fn what_a_killed_writer_left_is_not_in_the_way_and_what_a_living_one_writes_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("f");
+    let (left, live) = (dir.path().join("f.fence-new"), dir.path().join("f.fence-new-1"));
+    fs::write(&left, "left behind").unwrap();
+    fs::set_permissions(&left, fs::Permissions::from_mode(0o400)).unwrap();
+    fs::write(&live, "being written").unwrap();
+    let living = fs::File::open(&live).unwrap();
+    living.lock().unwrap();
+    FencedFile::at(&path).replace(shown(1, true), "new").await.unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"new");
+    assert!(
+        fs::metadata(&path).unwrap().permissions().mode() & 0o200 != 0,
+        "it has not got the rights of that"
+    );
+    assert_eq!(names(dir.path()), ["f", "f.fence", "f.fence-new-1"]);
+    let many: Vec<_> = (0..20_u8)
+        .map(|number| {
+            let file = FencedFile::at(&path);
+            tokio::spawn(async move { file.replace(shown(2, true), vec![number; 50_000]).await })
+        })
+        .collect();
+    for one in many {
+        one.await.unwrap().unwrap();
+    }
+    let content = fs::read(&path).unwrap();
+    assert_eq!(content, vec![content[0]; 50_000], "one of them, whole");
+    assert_eq!(fs::read(&live).unwrap(), b"being written");
+    drop(living);
+}
+
+#[tokio::test]
 async fn a_damaged_mark_lets_nobody_write() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("f");

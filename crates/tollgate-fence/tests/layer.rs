@@ -3,12 +3,16 @@
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full};
+use http_body::Frame;
+use http_body_util::{BodyExt, Full, StreamBody};
+use tokio::sync::Semaphore;
 use tollgate_core::{BoxFuture, Error, ErrorKind, Fence, Gate, MemoryGate, Result, Token};
 use tollgate_fence::FencingLayer;
 use tower_layer::Layer;
@@ -117,25 +121,101 @@ async fn nobody_gets_through_when_the_gate_cannot_be_asked() {
     assert!(shop.0.lock().unwrap().is_empty());
 }
 
+/// A shop whose answers come in pieces, each when it is let go; without end if nobody says that it is the last.
+#[derive(Clone)]
+struct Slow {
+    came: Arc<AtomicUsize>,
+    go: Arc<Semaphore>,
+    pieces: usize,
+}
+
+type Pieces = http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>;
+
+impl Slow {
+    fn new(pieces: usize) -> Self {
+        Self { came: Arc::default(), go: Arc::new(Semaphore::new(0)), pieces }
+    }
+}
+
+impl Service<Request<()>> for Slow {
+    type Response = Response<Pieces>;
+    type Error = Infallible;
+    type Future = Ready<std::result::Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<std::result::Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<()>) -> Self::Future {
+        self.came.fetch_add(1, Ordering::SeqCst);
+        let (go, pieces) = (self.go.clone(), self.pieces);
+        let piece = move |number| {
+            let go = go.clone();
+            async move {
+                go.acquire().await.unwrap().forget();
+                (number < pieces).then(|| (Ok(Frame::data(Bytes::from("piece"))), number + 1))
+            }
+        };
+        let stream = Box::pin(futures_util::stream::unfold(0, piece));
+        ready(Ok(Response::new(StreamBody::new(stream).boxed_unsync())))
+    }
+}
+
+async fn raised(gate: &MemoryGate, to: u64) {
+    while gate.highest("a").await.unwrap() != Token::new(to).ok() {
+        tokio::task::yield_now().await;
+    }
+}
+
 #[tokio::test]
-async fn a_larger_token_waits_until_the_answer_to_a_smaller_one_is_read() {
-    let (gate, shop) = (Arc::new(MemoryGate::new()), Shop::default());
-    let layer = FencingLayer::new(gate, resource);
+async fn a_larger_token_waits_until_the_service_has_answered_a_smaller_one_and_not_until_that_is_read() {
+    let (gate, shop) = (Arc::new(MemoryGate::new()), Slow::new(2));
+    let layer = FencingLayer::new(gate.clone(), resource);
     let old = layer.layer(shop.clone()).call(request("PUT", "/a", &["5"])).await.unwrap();
     let mut service = layer.layer(shop.clone());
     let new = tokio::spawn(async move { service.call(request("PUT", "/a", &["6"])).await.unwrap().status() });
-    // The mark is raised when the new one waits.
-    loop {
-        let mut service = layer.layer(shop.clone());
-        let stale = service.call(request("PUT", "/a", &["4"])).await.unwrap().into_body();
-        let text = stale.collect().await.unwrap().to_bytes();
-        if serde_json::from_slice::<serde_json::Value>(&text).unwrap()["highest"] == 6 {
-            break;
-        }
-        tokio::task::yield_now().await;
-    }
-    assert!(!new.is_finished());
-    assert_eq!(shop.0.lock().unwrap().len(), 1);
-    drop(old);
+    raised(&gate, 6).await;
+    shop.go.add_permits(2);
+    // Long enough for whoever does not wait.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!new.is_finished(), "the end of the answer is still to come");
+    assert_eq!(shop.came.load(Ordering::SeqCst), 1);
+    shop.go.add_permits(1);
     assert_eq!(new.await.unwrap(), StatusCode::OK);
+    assert_eq!(
+        old.into_body().collect().await.unwrap().to_bytes(),
+        "piecepiece",
+        "it is kept for its client"
+    );
+}
+
+#[tokio::test]
+async fn an_answer_that_is_dropped_is_over() {
+    let (gate, shop) = (Arc::new(MemoryGate::new()), Slow::new(2));
+    let layer = FencingLayer::new(gate.clone(), resource);
+    for raised_before in [false, true] {
+        let (old, new) = if raised_before { ("7", "8") } else { ("5", "6") };
+        let first = layer.layer(shop.clone()).call(request("PUT", "/a", &[old])).await.unwrap();
+        let mut service = layer.layer(shop.clone());
+        let asked = request("PUT", "/a", &[new]);
+        if !raised_before {
+            drop(first);
+            assert_eq!(service.call(asked).await.unwrap().status(), StatusCode::OK);
+            continue;
+        }
+        let second = tokio::spawn(async move { service.call(asked).await.unwrap().status() });
+        raised(&gate, 8).await;
+        drop(first);
+        assert_eq!(second.await.unwrap(), StatusCode::OK);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_without_end_is_cut_off() {
+    let (gate, shop) = (Arc::new(MemoryGate::new()), Slow::new(usize::MAX));
+    let layer = FencingLayer::new(gate.clone(), resource).drain(Duration::from_secs(4));
+    let old = layer.layer(shop.clone()).call(request("PUT", "/a", &["5"])).await.unwrap();
+    let new = layer.layer(shop.clone()).call(request("PUT", "/a", &["6"])).await.unwrap();
+    assert_eq!(new.status(), StatusCode::OK);
+    assert!(old.into_body().collect().await.is_err(), "its client hears that there was to be more");
 }

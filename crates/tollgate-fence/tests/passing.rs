@@ -11,36 +11,17 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
-use support::{ask, body, client, config, problem, proxy, put, request, service, until};
+use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+use support::{
+    PIECE, PIECES, ask, body, client, config, large, problem, proxy, put, raw, read_head, request, service,
+    stalled, until,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tollgate_core::MemoryGate;
 use tollgate_core::tls::TlsFiles;
 use tollgate_fence::{ProxyConfig, Resources, Upstream};
-
-const PIECE: usize = 64 * 1024;
-const PIECES: usize = 1600;
-
-/// A body of 100 MB, whose pieces are counted as they are asked for.
-fn large(made: Arc<AtomicUsize>) -> support::Body {
-    let pieces = std::iter::from_fn(move || {
-        let number = made.fetch_add(1, Ordering::SeqCst);
-        (number < PIECES).then(|| Ok(Frame::data(Bytes::from(vec![number as u8; PIECE]))))
-    });
-    StreamBody::new(futures_util::stream::iter(pieces)).boxed()
-}
-
-/// Waits until nobody makes pieces any more.
-async fn stalled(made: &AtomicUsize) -> usize {
-    loop {
-        let before = made.load(Ordering::SeqCst);
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        if before > 0 && made.load(Ordering::SeqCst) == before {
-            return before;
-        }
-    }
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_request_streams_and_is_not_kept_in_memory() {
@@ -149,29 +130,6 @@ async fn trailers_pass() {
     assert_eq!(answer.trailers().unwrap()["x-sum"], "42");
 }
 
-/// A service that speaks as `talk` does, to every connection.
-async fn raw<F: Future<Output = ()> + Send>(
-    talk: impl Fn(TcpStream) -> F + Clone + Send + 'static,
-) -> std::net::SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let talk = talk.clone();
-            tokio::spawn(async move { talk(stream).await });
-        }
-    });
-    address
-}
-
-async fn read_head(stream: &mut TcpStream) -> String {
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        head.push(stream.read_u8().await.unwrap());
-    }
-    String::from_utf8(head).unwrap()
-}
-
 #[tokio::test]
 async fn a_websocket_passes_until_a_larger_token_comes() {
     let upstream = raw(|mut stream| async move {
@@ -209,6 +167,10 @@ async fn a_websocket_passes_until_a_larger_token_comes() {
 
 #[tokio::test]
 async fn who_stands_still_in_the_middle_of_a_request_does_not_keep_the_next_one_out() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    // All of this test is on one thread.
+    let _counting = metrics::set_default_local_recorder(&recorder);
     let upstream = raw(|mut stream| async move {
         let head = read_head(&mut stream).await;
         if head.contains("fencing-token: 5") {
@@ -224,10 +186,25 @@ async fn who_stands_still_in_the_middle_of_a_request_does_not_keep_the_next_one_
     half.write_all(b"PUT /r HTTP/1.1\r\nhost: x\r\nfencing-token: 5\r\ncontent-length: 10\r\n\r\nhalf")
         .await
         .unwrap();
-    until("the mark", async || put(proxy, "/r", 4).await == StatusCode::PRECONDITION_FAILED).await;
+    let mut stale = 0;
+    until("the mark", async || {
+        let answered = put(proxy, "/r", 4).await;
+        stale += u64::from(answered == StatusCode::PRECONDITION_FAILED);
+        stale > 0
+    })
+    .await;
     assert_eq!(put(proxy, "/r", 6).await, StatusCode::OK);
     let head = read_head(&mut half).await;
     assert!(head.starts_with("HTTP/1.1 412"), "{head}");
+    let said = support::read_json(&mut half, &head).await;
+    assert_eq!((&said["token"], &said["highest"]), (&5.into(), &6.into()), "{said}");
+    let counted = snapshotter.snapshot().into_vec();
+    let refused: u64 = counted
+        .iter()
+        .filter(|(key, ..)| key.key().name() == "tollgate_fence_rejected_total")
+        .map(|(.., value)| if let DebugValue::Counter(count) = value { *count } else { 0 })
+        .sum();
+    assert_eq!(refused, 1 + stale, "it is counted as those are that come too late");
 }
 
 #[tokio::test]
@@ -266,6 +243,7 @@ async fn a_request_that_breaks_off_is_over_when_the_service_has_closed_its_side(
             let head = read_head(&mut stream).await;
             if head.contains("fencing-token: 5") {
                 // It has seen half a body, and still works on that.
+                stream.read_to_end(&mut Vec::new()).await.unwrap();
                 go.acquire().await.unwrap().forget();
                 return;
             }

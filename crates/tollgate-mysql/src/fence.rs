@@ -70,10 +70,9 @@ impl MySqlFence {
     /// # Errors
     /// `Denied` if this user may not create them.
     pub async fn install(&self, connection: &mut Conn) -> Result<()> {
-        let there = connection.query_drop(self.tables.named("select 1 from tollgate_fences limit 1")).await;
-        match there.map_err(Trouble::of) {
-            Ok(()) => return Ok(()),
-            Err(trouble) if trouble.is_missing() => {}
+        match self.is_there(connection).await.map_err(Trouble::of) {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
             Err(trouble) => return Err(trouble.into_error("the fence").during("install the fence")),
         }
         let made = self.make(connection).await.map_err(Trouble::of);
@@ -86,6 +85,14 @@ impl MySqlFence {
             };
             error.during("install the fence")
         })
+    }
+
+    /// Whether all of it is, as it is now: what was made by an earlier version has not got this procedure.
+    async fn is_there(&self, connection: &mut Conn) -> mysql_async::Result<bool> {
+        let newest = self.tables.named("tollgate_begun");
+        let asked = "select 1 from information_schema.routines where routine_schema = database() and routine_name = ?";
+        let found: Option<i64> = connection.exec_first(asked, (newest.trim_matches('`'),)).await?;
+        Ok(found.is_some())
     }
 
     /// One after the other, if several come at once.
@@ -111,8 +118,8 @@ impl MySqlFence {
         admitted.map_err(|error| refusal(error, fence).during("admit"))
     }
 
-    /// Has `table` refuse everybody who writes to it in a transaction that has not admitted a token for this resource, by
-    /// triggers called `TABLE_fenced_insert`, `_update` and `_delete`.
+    /// Has `table` refuse everybody who writes to it in a transaction that has not admitted an exclusive token for this
+    /// resource, by triggers called `TABLE_fenced_insert`, `_update` and `_delete`.
     ///
     /// # Errors
     /// `Denied` if this user may not make triggers, `Config` if there is no such table.

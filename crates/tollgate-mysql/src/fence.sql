@@ -37,19 +37,27 @@ begin
     end if;
 end;
 
+-- Refuses what is no token, and who has not begun a transaction; tells what the present one is called.
+drop procedure if exists tollgate_begun;
+create procedure tollgate_begun(p_token bigint, out p_id varchar(100))
+sql security invoker
+begin
+    if p_token is null or p_token not between 1 and 9007199254740991 then
+        signal sqlstate '22003' set message_text = 'Tollgate: a fencing token is a number from 1 to 2^53 - 1';
+    end if;
+    call tollgate_transaction(p_id);
+    if p_id is null then
+        signal sqlstate 'TG428' set message_text = 'Tollgate: begin a transaction first, and admit the token in it';
+    end if;
+end;
+
 -- Notes with which token the present transaction was admitted to a resource. Whoever writes is compared with the mark again.
 drop procedure if exists tollgate_note;
 create procedure tollgate_note(p_resource varbinary(512), p_token bigint)
 sql security invoker
 begin
     declare v_id varchar(100);
-    if p_token is null or p_token not between 1 and 9007199254740991 then
-        signal sqlstate '22003' set message_text = 'Tollgate: a fencing token is a number from 1 to 2^53 - 1';
-    end if;
-    call tollgate_transaction(v_id);
-    if v_id is null then
-        signal sqlstate 'TG428' set message_text = 'Tollgate: begin a transaction first, and admit the token in it';
-    end if;
+    call tollgate_begun(p_token, v_id);
     if coalesce(json_value(@tollgate_admitted, '$.id'), '') <> v_id then
         set @tollgate_admitted = json_object('id', v_id);
     end if;
@@ -74,14 +82,16 @@ begin
     end if;
 end;
 
--- Lets a shared holder in if its token is not below the mark, and raises nothing.
+-- Lets a shared holder in if its token is not below the mark, and raises nothing. Nothing is noted, for who shares a lock with
+-- others may not write.
 drop procedure if exists tollgate_admit_shared;
 create procedure tollgate_admit_shared(p_resource varbinary(512), p_token bigint)
 sql security invoker
 begin
     declare v_mark bigint;
     declare v_words varchar(128);
-    call tollgate_note(p_resource, p_token);
+    declare v_id varchar(100);
+    call tollgate_begun(p_token, v_id);
     -- What is not there cannot be locked.
     if not exists (select 1 from tollgate_fences where resource = p_resource) then
         insert ignore into tollgate_fences values (p_resource, 0);
@@ -93,7 +103,7 @@ begin
     end if;
 end;
 
--- Refuses who has not admitted a token for a resource, and whoever did and is stale by now. For triggers. The mark is locked
+-- Refuses who has not admitted an exclusive token for a resource, and whoever did and is stale by now. For triggers. The mark is locked
 -- until the transaction ends, as by admitting: it cannot be raised before this one's writes are over.
 drop procedure if exists tollgate_check;
 create procedure tollgate_check(p_resource varbinary(512))
@@ -106,7 +116,7 @@ begin
     set v_token = json_value(@tollgate_admitted, concat('$.r', hex(p_resource)));
     if v_id is null or v_token is null or json_value(@tollgate_admitted, '$.id') <> v_id then
         signal sqlstate 'TG428'
-            set message_text = 'Tollgate: this table is fenced; admit a token in this transaction before writing';
+            set message_text = 'Tollgate: this table is fenced; admit an exclusive token in this transaction before writing';
     end if;
     select token into v_mark from tollgate_fences where resource = p_resource lock in share mode;
     if v_mark > v_token then

@@ -147,6 +147,48 @@ async fn who_forgets_to_admit_cannot_write_to_a_guarded_table() {
     assert_eq!(total(&mut connection, &table).await, 2);
 }
 
+#[tokio::test]
+async fn a_guarded_table_is_not_written_to_by_those_who_share_the_lock() {
+    let (mut connection, locks, table) = ground().await;
+    let fence = MySqlFence::around(&table).unwrap();
+    fence.guard(&mut connection, &table).await.unwrap();
+    let (reads, writes) = (reader(&locks, &table).await, writer(&locks, &table).await);
+    let mut other = support::connection(engines::shared(&Config::mariadb()).address()).await;
+    // The first admission makes the row; until it is there for all, others wait for it.
+    let mut first = connection.start_transaction(TxOpts::default()).await.unwrap();
+    fence.admit(&mut first, reads).await.unwrap();
+    first.commit().await.unwrap();
+    let mut one = connection.start_transaction(TxOpts::default()).await.unwrap();
+    let mut two = other.start_transaction(TxOpts::default()).await.unwrap();
+    for tx in [&mut one, &mut two] {
+        fence.admit(tx, reads).await.unwrap();
+        // Not an update: the row that was to be changed stays locked when the trigger refuses.
+        let refused = tx.query_drop(format!("insert into {table} values (7)")).await.unwrap_err().to_string();
+        assert!(refused.contains("TG428"), "{refused}");
+    }
+    two.rollback().await.unwrap();
+    // Who has the lock alone may read as a reader, too.
+    fence.admit(&mut one, writes).await.unwrap();
+    fence.admit(&mut one, Fence::shown(writes.token(), false)).await.unwrap();
+    one.query_drop(format!("update {table} set n = n + 1")).await.unwrap();
+    one.commit().await.unwrap();
+    assert_eq!(total(&mut connection, &table).await, 1);
+}
+
+#[tokio::test]
+async fn a_fence_of_an_earlier_version_is_brought_up_to_date() {
+    let engine = engines::private(&Config::mariadb()).unwrap();
+    let mut connection = connection(engine.address()).await;
+    let fence = MySqlFence::around("r").unwrap();
+    fence.install(&mut connection).await.unwrap();
+    connection.query_drop("drop procedure tollgate_begun").await.unwrap();
+    connection.query_drop("insert into tollgate_fences values ('r', 7)").await.unwrap();
+    fence.install(&mut connection).await.unwrap();
+    let mut tx = connection.start_transaction(TxOpts::default()).await.unwrap();
+    let stale = Fence::shown(tollgate_core::Token::new(6).unwrap(), false);
+    assert_eq!(fence.admit(&mut tx, stale).await.unwrap_err().kind(), ErrorKind::Lost, "its marks are kept");
+}
+
 /// A transaction that ended without anybody saying so: a statement that changes a table commits it.
 #[tokio::test]
 async fn a_guarded_table_refuses_who_is_stale_by_now_though_it_was_admitted() {

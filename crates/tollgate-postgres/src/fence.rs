@@ -14,7 +14,7 @@ pub const NO_TOKEN: &str = "TG428";
 
 const SQL: &str = include_str!("fence.sql");
 /// What the tables' comment says if everything is there.
-const INSTALLED: &str = "tollgate fence 1";
+const INSTALLED: &str = "tollgate fence 2";
 const NOT_INSTALLED: Missing = Missing(
     "the fence is not installed in this database; call PostgresFence::install once, or run its sql()",
 );
@@ -30,7 +30,7 @@ const NOT_INSTALLED: Missing = Missing(
 /// - **A refusal ends the transaction**: every later statement in it fails, too, and nothing of it is kept.
 /// - **Transactions of one resource go one after the other** from the admission on; those of readers go together.
 /// - **Every write has to come through the fence.** `select tollgate.guard('orders')` has the table see to that: it
-///   refuses ([`NO_TOKEN`]) who did not call `admit` in the same transaction.
+///   refuses ([`NO_TOKEN`]) who was not let in with an exclusive token in the same transaction. A reader's is not enough.
 ///
 /// Other languages call the same functions: `select tollgate.admit('orders', 42)`, and `tollgate.admit_shared` for the
 /// token of a shared lock. A stale token is the SQLSTATE [`STALE`].

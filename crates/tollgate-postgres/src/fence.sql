@@ -5,7 +5,7 @@
 -- whoever comes later with a smaller one fails. A shared lock's token goes to tollgate.admit_shared.
 --
 -- select tollgate.guard('orders') has the table itself refuse (TG428) whoever writes to it in a transaction that was not
--- admitted. Partitions that are written to by their own name need a guard of their own.
+-- admitted, or only as a reader: several of those may be in together. Partitions that are written to by their own name need a guard of their own.
 --
 -- Safe to run again, and by several at once. Users need: grant usage on schema tollgate; grant select, insert, update on
 -- tollgate.fences.
@@ -95,11 +95,11 @@ begin
     if $2 < highest then
         perform tollgate.refuse_stale($1, $2, highest);
     end if;
-    perform tollgate.admitted($1);
+    -- Nothing is noted: who shares a lock with others may not write.
 end
 $fn$;
 
--- The trigger. Its argument is the resource; without one, being admitted to any resource is enough.
+-- The trigger. Its argument is the resource; without one, being admitted to any resource is enough. Readers are not.
 create or replace function tollgate.guarded() returns trigger language plpgsql as $fn$
 declare
     mine constant text := txid_current_if_assigned()::text || ' ';
@@ -110,7 +110,7 @@ begin
         -- What a trigger for each row returns is what is written.
         return case when tg_op = 'DELETE' then old else new end;
     end if;
-    raise exception 'table % is guarded, and this transaction has shown no token; begin it with select tollgate.admit(%, TOKEN)',
+    raise exception 'table % is guarded, and this transaction has shown no token of an exclusive lock; begin it with select tollgate.admit(%, TOKEN)',
         tg_table_name, quote_literal(coalesce(tg_argv[0], 'RESOURCE'))
         using errcode = 'TG428';
 end
@@ -136,4 +136,4 @@ end
 $fn$;
 
 -- What tells that all of the above is there.
-comment on table tollgate.fences is 'tollgate fence 1';
+comment on table tollgate.fences is 'tollgate fence 2';

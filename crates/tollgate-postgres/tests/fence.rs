@@ -211,6 +211,50 @@ async fn a_guarded_table_refuses_who_shows_no_token() {
 }
 
 #[tokio::test]
+async fn a_guarded_table_is_not_written_to_by_those_who_share_the_lock() {
+    let (mut first, fence) = with_table("only_read").await;
+    let mut second = client(shared()).await;
+    let reads = reader().await;
+    let [writes] = exclusive().await;
+    first.batch_execute("select tollgate.guard('only_read')").await.unwrap();
+    let write = "update only_read set n = n + 1";
+    // The first admission makes the row; until it is there for all, others wait for it.
+    first.batch_execute("select tollgate.admit_shared('only_read', 1)").await.unwrap();
+    let mut one = first.transaction().await.unwrap();
+    let mut two = second.transaction().await.unwrap();
+    for transaction in [&mut one, &mut two] {
+        fence.admit(transaction, "only_read", reads).await.unwrap();
+    }
+    for transaction in [&one, &two] {
+        assert_eq!(state(transaction.batch_execute(write).await), NO_TOKEN);
+    }
+    one.rollback().await.unwrap();
+    two.rollback().await.unwrap();
+    // Who has the lock alone may read as a reader, too.
+    let mut transaction = first.transaction().await.unwrap();
+    fence.admit(&mut transaction, "only_read", writes).await.unwrap();
+    fence.admit(&mut transaction, "only_read", Fence::shown(writes.token(), false)).await.unwrap();
+    transaction.batch_execute(write).await.unwrap();
+    transaction.commit().await.unwrap();
+    assert_eq!(value(&first, "select n from only_read").await, "1");
+}
+
+#[tokio::test]
+async fn a_fence_of_an_earlier_version_is_brought_up_to_date() {
+    let engine = engines::private(&Config::postgres()).unwrap();
+    let client = client(&engine).await;
+    let fence = PostgresFence::new();
+    fence.install(&client).await.unwrap();
+    let earlier = "select tollgate.admit('r', 7); comment on table tollgate.fences is 'tollgate fence 1'; \
+                   create or replace function tollgate.admit_shared(resource text, token bigint) returns void \
+                   language sql as 'select tollgate.admitted($1)'";
+    client.batch_execute(earlier).await.unwrap();
+    fence.install(&client).await.unwrap();
+    let stale = client.batch_execute("select tollgate.admit_shared('r', 6)").await;
+    assert_eq!(state(stale), STALE, "the function is the new one, and the mark is kept");
+}
+
+#[tokio::test]
 async fn a_guard_for_each_row_writes_what_was_to_be_written() {
     let (mut client, fence) = with_table("each_row").await;
     let trigger = "create trigger guarded before insert or update or delete on each_row for each row \

@@ -1,42 +1,64 @@
 //! One request to the service and its answer: until when it is under way.
 //!
-//! It is under way until its answer has come to the end, whoever still waits for it. A client that goes away ends nothing: the
-//! service does not hear of it, and works on.
+//! It is under way until its answer has come to the end and all of it was sent, whoever still waits for it. A client that goes
+//! away ends nothing: the service does not hear of it, and works on.
 
-use std::error::Error as StdError;
-use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use http::{Request, Response, StatusCode};
-use http_body::{Body, Frame, SizeHint};
-use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 
 use super::lingering::Work;
+use super::upload::{Progress, Upload};
 use super::upstream::{Connections, Line};
+use crate::answer::{Answer, Ending};
 use crate::problem::Problem;
 use crate::turnstile::{Passage, Watch};
+
+/// What a request got: an answer, or another protocol over the connection that it went over.
+pub(super) enum Outcome {
+    Answered(Response<Answer<Incoming, Turn>>),
+    Switched(Response<Incoming>, Work),
+}
 
 /// Sends a request and waits for the head of its answer.
 pub(super) async fn exchange(
     connections: Arc<Connections>,
     mut request: Request<Upload>,
     mut passage: Option<Passage>,
-) -> Result<(Response<Answer>, Work), Problem> {
+    progress: Progress,
+) -> Result<Outcome, Problem> {
+    let watch = passage.as_ref().map(Passage::watch);
     let mut line = connections.line().await?;
     loop {
-        line.work.begin(passage.take());
-        let mut failed = match line.sender.try_send_request(request).await {
+        // To connect may have taken a while.
+        if let Some(watch) = watch.as_ref().filter(|_| line.is_fresh())
+            && let Some(highest) = watch.is_overtaken()
+        {
+            return Err(Problem::of_gate(&watch.refused(highest)));
+        }
+        line.work.begin(passage.take(), progress.clone());
+        let answered = tokio::select! {
+            biased;
+            answered = line.sender.try_send_request(request) => answered,
+            stale = cut_off(watch.as_ref(), &progress) => {
+                line.work.cut();
+                return Err(stale);
+            }
+        };
+        let mut failed = match answered {
+            Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                return Ok(Outcome::Switched(response, line.work));
+            }
             Ok(response) => {
-                let work = line.work.clone();
-                // What changes to another protocol has no body, and is not over with that.
-                let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-                return Ok((response.map(|body| Answer::new(body, line, connections, switches)), work));
+                line.work.answering();
+                let bound = connections.read_on;
+                return Ok(Outcome::Answered(
+                    response.map(|body| Answer::new(body, Turn { line, connections }, watch, bound)),
+                ));
             }
             Err(failed) => failed,
         };
@@ -52,11 +74,19 @@ pub(super) async fn exchange(
     }
 }
 
-fn broken(error: &hyper::Error) -> Problem {
-    if std::error::Error::source(error).is_some_and(|cause| cause.is::<Overtaken>()) {
-        let detail = "a larger token came while this request was still being sent; the service may have seen a part of it";
-        return Problem::new(StatusCode::PRECONDITION_FAILED, "stale", detail);
+/// Completes when a request is overtaken of which a part is still to come: who has lost the lock and stands still in the middle
+/// must not keep out whoever has it.
+async fn cut_off(watch: Option<&Watch>, progress: &Progress) -> Problem {
+    if let (Some(watch), false) = (watch, progress.is_whole()) {
+        let highest = watch.overtaken().await;
+        if !progress.is_whole() {
+            return Problem::cut_off(&watch.refused(highest));
+        }
     }
+    std::future::pending().await
+}
+
+fn broken(error: &hyper::Error) -> Problem {
     tracing::warn!(target: "tollgate", %error, "the service did not answer");
     // A body that the client did not finish is not the service's fault.
     let detail =
@@ -64,158 +94,26 @@ fn broken(error: &hyper::Error) -> Problem {
     Problem::new(StatusCode::BAD_GATEWAY, "broken", detail)
 }
 
-/// The body of a request, which tells when all of it was sent, and ends when the request is overtaken: who has lost the lock
-/// and stands still in the middle must not keep out whoever has it.
-pub(super) struct Upload {
-    body: Incoming,
-    whole: Option<oneshot::Sender<()>>,
-    watch: Option<Watch>,
-    overtaken: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-}
-
-/// Why a body ends in the middle.
-#[derive(Debug)]
-struct Overtaken;
-
-impl fmt::Display for Overtaken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a larger token came")
-    }
-}
-
-impl StdError for Overtaken {}
-
-impl Upload {
-    pub(super) fn new(body: Incoming, watch: Option<Watch>) -> (Self, oneshot::Receiver<()>) {
-        let (whole, sent) = oneshot::channel();
-        let mut upload = Self { body, whole: Some(whole), watch, overtaken: None };
-        upload.look();
-        (upload, sent)
-    }
-
-    fn look(&mut self) {
-        if self.body.is_end_stream()
-            && let Some(whole) = self.whole.take()
-        {
-            // Nobody may want to know.
-            let _ = whole.send(());
-        }
-    }
-
-    /// Whether it comes too late. Asked only while the client is waited for.
-    fn is_overtaken(&mut self, context: &mut Context<'_>) -> bool {
-        if let Some(watch) = self.watch.take() {
-            self.overtaken = Some(Box::pin(watch.overtaken()));
-        }
-        self.overtaken.as_mut().is_some_and(|overtaken| overtaken.as_mut().poll(context).is_ready())
-    }
-}
-
-impl Body for Upload {
-    type Data = Bytes;
-    type Error = Box<dyn StdError + Send + Sync>;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let frame = Pin::new(&mut self.body).poll_frame(context);
-        match &frame {
-            Poll::Ready(None) => drop(self.whole.take()),
-            Poll::Ready(Some(_)) => self.look(),
-            Poll::Pending if self.is_overtaken(context) => {
-                self.overtaken = None;
-                return Poll::Ready(Some(Err(Overtaken.into())));
-            }
-            Poll::Pending => {}
-        }
-        frame.map_err(Into::into)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-/// The body of an answer. When it has come to its end the request is over, and its connection can be used again. Dropped
-/// before that, the rest is read by nobody in particular.
-pub(super) struct Answer {
-    body: Option<Incoming>,
-    line: Option<Line>,
+/// The connection that an answer comes over.
+pub(super) struct Turn {
+    line: Line,
     connections: Arc<Connections>,
 }
 
-impl Answer {
-    fn new(body: Incoming, line: Line, connections: Arc<Connections>, switches: bool) -> Self {
-        let mut answer = Self { body: Some(body), line: Some(line), connections };
-        if !switches {
-            answer.look();
-        }
-        answer
-    }
+impl Ending for Turn {
+    const WORKS_ON: bool = true;
 
-    fn look(&mut self) {
-        if self.body.as_ref().is_some_and(Body::is_end_stream) {
-            self.finish();
+    fn whole(self) {
+        if self.line.work.answered() {
+            self.connections.give_back(self.line);
+        } else {
+            // Answered before it was read: what is still to come of it must not come behind a larger token.
+            self.line.work.cut();
         }
     }
 
-    fn finish(&mut self) {
-        if let Some(line) = self.line.take() {
-            drop(line.work.end());
-            self.connections.give_back(line);
-        }
-    }
-
-    /// It is no answer any more, but the beginning of something else over the same connection.
-    pub(super) fn forget(mut self) {
-        self.line = None;
-    }
-}
-
-impl Body for Answer {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let Some(body) = &mut self.body else { return Poll::Ready(None) };
-        let frame = Pin::new(body).poll_frame(context);
-        match &frame {
-            Poll::Ready(None) => self.finish(),
-            // The passage stays with the connection.
-            Poll::Ready(Some(Err(_))) => self.line = None,
-            Poll::Ready(Some(Ok(_))) => self.look(),
-            Poll::Pending => {}
-        }
-        frame
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.as_ref().is_none_or(Body::is_end_stream)
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.as_ref().map_or_else(SizeHint::default, Body::size_hint)
-    }
-}
-
-impl Drop for Answer {
-    fn drop(&mut self) {
-        let Some(line) = self.line.take() else { return };
-        let (true, Some(body), Ok(runtime)) =
-            (line.work.is_guarded(), self.body.take(), Handle::try_current())
-        else {
-            return;
-        };
-        let mut rest = Self { body: Some(body), line: Some(line), connections: self.connections.clone() };
-        runtime.spawn(async move { while let Some(Ok(_)) = rest.frame().await {} });
+    fn cut(self) {
+        self.line.work.cut();
     }
 }
 

@@ -1,7 +1,8 @@
 //! A connection to the service behind the proxy that knows what is still under way over it.
 //!
 //! A request that was not answered may still do something, also when nobody waits for it. So its passage is over when its
-//! answer has come, or when the other side has closed the connection: not when we have.
+//! answer has come and all of it was sent, or when the other side has closed the connection: not when we have. A connection
+//! that is reset tells nothing of the service, which may still be at work: its passage stays for as long as a service may take.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,33 +15,83 @@ use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 
+use super::upload::Progress;
 use crate::turnstile::Passage;
 
 /// After how long of silence the network is asked whether the other side is still there, and how often then.
 const ALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration::from_secs(5), 3);
 
-/// The passage of the request that is under way over a connection, if it has one.
+/// The request that is under way over a connection.
 #[derive(Clone, Default)]
-pub(super) struct Work(Arc<Mutex<Option<Passage>>>);
+pub(super) struct Work(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    request: Mutex<Request>,
+    cut: Notify,
+}
+
+#[derive(Default)]
+struct Request {
+    passage: Option<Passage>,
+    progress: Option<Progress>,
+    stage: Stage,
+}
+
+/// What has come of an answer.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    Nothing,
+    Begun,
+    Whole,
+}
 
 impl Work {
-    pub(super) fn begin(&self, passage: Option<Passage>) {
-        *self.passage() = passage;
+    pub(super) fn begin(&self, passage: Option<Passage>, progress: Progress) {
+        *self.request() = Request { passage, progress: Some(progress), stage: Stage::Nothing };
     }
 
-    /// It is answered, or was never sent.
+    /// The head of the answer is there, and its body follows.
+    pub(super) fn answering(&self) {
+        self.request().stage = Stage::Begun;
+    }
+
+    /// The answer has come to its end. Says whether the request had, too: if not, its passage stays with the connection.
+    pub(super) fn answered(&self) -> bool {
+        let mut request = self.request();
+        request.stage = Stage::Whole;
+        let is_sent = request.progress.as_ref().is_none_or(Progress::is_sent);
+        let over = if is_sent { request.passage.take() } else { None };
+        drop((request, over));
+        is_sent
+    }
+
+    /// It was never sent, or has come to its end in another way.
     pub(super) fn end(&self) -> Option<Passage> {
-        self.passage().take()
+        self.request().passage.take()
     }
 
-    /// Whether somebody with a larger token waits for what is under way.
-    pub(super) fn is_guarded(&self) -> bool {
-        self.passage().is_some()
+    /// Nothing more is sent or read. The passage stays until the service is done.
+    pub(super) fn cut(&self) {
+        self.0.cut.notify_one();
     }
 
-    fn passage(&self) -> MutexGuard<'_, Option<Passage>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Completes when the connection is to be closed, whatever is under way.
+    pub(super) async fn is_cut(&self) {
+        self.0.cut.notified().await;
+    }
+
+    fn flushed(&self) {
+        if let Some(progress) = &self.request().progress {
+            progress.flushed();
+        }
+    }
+
+    fn request(&self) -> MutexGuard<'_, Request> {
+        self.0.request.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -48,10 +99,14 @@ impl Work {
 pub(super) struct Lingering {
     stream: Option<TcpStream>,
     work: Work,
+    /// How long a service may still be at work whose connection is gone.
+    patience: Duration,
+    /// It broke, before the other side had closed it.
+    broke: bool,
 }
 
 impl Lingering {
-    pub(super) fn new(stream: TcpStream) -> Self {
+    pub(super) fn new(stream: TcpStream, patience: Duration) -> Self {
         let (idle, interval, count) = ALIVE;
         // Where that cannot be set the connection is as good as any.
         let _ = stream.set_nodelay(true);
@@ -59,38 +114,75 @@ impl Lingering {
         let _ = sockopt::set_tcp_keepidle(&stream, idle);
         let _ = sockopt::set_tcp_keepintvl(&stream, interval);
         let _ = sockopt::set_tcp_keepcnt(&stream, count);
-        Self { stream: Some(stream), work: Work::default() }
+        Self { stream: Some(stream), work: Work::default(), patience, broke: false }
     }
 
     pub(super) fn work(&self) -> Work {
         self.work.clone()
     }
 
-    pub(super) async fn connect(addresses: &[SocketAddr]) -> io::Result<Self> {
-        TcpStream::connect(addresses).await.map(Self::new)
+    pub(super) async fn connect(addresses: &[SocketAddr], patience: Duration) -> io::Result<Self> {
+        Ok(Self::new(TcpStream::connect(addresses).await?, patience))
     }
 
     fn stream(&mut self) -> Pin<&mut TcpStream> {
         Pin::new(self.stream.as_mut().expect("it is there until this is dropped"))
     }
+
+    /// Remembers how it ended: the system tells it once.
+    fn noted<T>(&mut self, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if let Poll::Ready(Err(error)) = &polled {
+            self.broke |= is_broken(error);
+        }
+        polled
+    }
+}
+
+/// Whether a connection broke. Who closes it and is written to afterwards resets it, too, but the system has seen the close then
+/// and calls it a broken pipe.
+fn is_broken(error: &io::Error) -> bool {
+    error.kind() != io::ErrorKind::BrokenPipe
 }
 
 impl Drop for Lingering {
     fn drop(&mut self) {
         let (Some(stream), Some(passage)) = (self.stream.take(), self.work.end()) else { return };
+        let (stage, broke, patience) = (self.work.request().stage, self.broke, self.patience);
         // Without a runtime the process ends, and nobody passes any more.
         if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(linger(stream, passage));
+            runtime.spawn(async move {
+                linger(stream, stage, broke, patience).await;
+                drop(passage);
+            });
         }
     }
 }
 
 /// Waits until the other side is done with a request that will not be answered to anybody.
-async fn linger(mut stream: TcpStream, passage: Passage) {
-    let _ = stream.shutdown().await;
-    let mut ignored = [0; 4096];
-    while let Ok(1..) = stream.read(&mut ignored).await {}
-    drop(passage);
+async fn linger(mut stream: TcpStream, stage: Stage, broke: bool, patience: Duration) {
+    let closed = async {
+        if broke {
+            return false;
+        }
+        let _ = stream.shutdown().await;
+        let mut ignored = [0; 4096];
+        loop {
+            match stream.read(&mut ignored).await {
+                Ok(0) => return true,
+                Ok(_) => {}
+                Err(error) => return !is_broken(&error),
+            }
+        }
+    };
+    let is_closed = match stage {
+        Stage::Nothing => closed.await,
+        // It may go on answering for ever to somebody who has closed one side only; then both are closed.
+        Stage::Begun | Stage::Whole => tokio::time::timeout(patience, closed).await.unwrap_or(true),
+    };
+    if !is_closed && stage != Stage::Whole {
+        tracing::warn!(target: "tollgate", ?patience, "a connection broke; larger tokens wait, for the service may be at work");
+        tokio::time::sleep(patience).await;
+    }
 }
 
 impl AsyncRead for Lingering {
@@ -99,7 +191,8 @@ impl AsyncRead for Lingering {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.stream().poll_read(context, buffer)
+        let polled = self.stream().poll_read(context, buffer);
+        self.noted(polled)
     }
 }
 
@@ -109,11 +202,17 @@ impl AsyncWrite for Lingering {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.stream().poll_write(context, bytes)
+        let polled = self.stream().poll_write(context, bytes);
+        self.noted(polled)
     }
 
+    /// Whoever writes here keeps back nothing when it asks for this.
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stream().poll_flush(context)
+        let polled = self.stream().poll_flush(context);
+        if matches!(polled, Poll::Ready(Ok(()))) {
+            self.work.flushed();
+        }
+        self.noted(polled)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -125,7 +224,8 @@ impl AsyncWrite for Lingering {
         context: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.stream().poll_write_vectored(context, pieces)
+        let polled = self.stream().poll_write_vectored(context, pieces);
+        self.noted(polled)
     }
 
     fn is_write_vectored(&self) -> bool {

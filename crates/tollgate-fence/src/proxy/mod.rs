@@ -5,6 +5,7 @@ mod headers;
 mod lingering;
 mod route;
 mod tunnel;
+mod upload;
 mod upstream;
 
 use std::convert::Infallible;
@@ -24,10 +25,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tollgate_core::{Error, Gate};
 
-use self::exchange::{Answer, Outlives, Upload, exchange};
+use self::exchange::{Outcome, Outlives, Turn, exchange};
 pub use self::route::Resources;
+use self::upload::Upload;
 use self::upstream::Connections;
 pub use self::upstream::Upstream;
+use crate::answer::Answer;
 use crate::problem::Problem;
 use crate::token_header::shown;
 use crate::turnstile::{DRAIN, Passage, Turnstile};
@@ -61,7 +64,8 @@ pub struct ProxyConfig {
     pub unguarded: Vec<Method>,
     /// How long a request waits for those with smaller tokens; 10 s unless said.
     pub drain: Duration,
-    /// How long the service may take to begin its answer, from the moment a request was sent whole; a minute unless said.
+    /// How long the service may take to read what is there of a request, and then to begin its answer; a minute unless said.
+    /// To wait for the client does not count. A service whose connection broke may still be at work for as long.
     pub timeout: Duration,
 }
 
@@ -95,7 +99,8 @@ impl ProxyConfig {
 ///   requests with smaller tokens are not answered in time. Every answer of the proxy's own has the header `Fencing-Problem`;
 ///   one without it is the service's.
 /// - A larger token is forwarded only when every forwarded request with a smaller one was answered to its end, or the service
-///   has closed its connection. A client that goes away ends nothing. That holds for one proxy: of several before one service
+///   has closed its connection. A client that goes away ends nothing, and one that does not read its answer keeps nobody
+///   waiting. That holds for one proxy: of several before one service
 ///   each keeps the order of its own requests alone, and a stale one that is under way in one may come behind a newer
 ///   one of the other. So run one.
 /// - Nothing is repeated: what was sent and not answered is a 502 that says so.
@@ -120,13 +125,15 @@ pub struct Proxy {
     config: ProxyConfig,
 }
 
-type Sent = Response<Either<Answer, Full<Bytes>>>;
+type Sent = Response<Either<Answer<Incoming, Turn>, Full<Bytes>>>;
 
 impl Proxy {
     /// A proxy that asks `gate`. Without one everything is forwarded as it comes, to measure what a gate costs.
     pub fn new(gate: Option<Arc<dyn Gate>>, config: ProxyConfig) -> Self {
         let turnstile = gate.map(|gate| Turnstile::new(gate, config.drain));
-        Self { turnstile, connections: Arc::new(Connections::new(config.upstream.clone())), config }
+        // Half of what those wait who wait for it, so that they see the end of it.
+        let connections = Connections::new(config.upstream.clone(), config.timeout, config.drain / 2);
+        Self { turnstile, connections: Arc::new(connections), config }
     }
 
     /// Serves everybody who connects, until `stop` completes; then finishes what is under way, and returns.
@@ -209,26 +216,24 @@ impl Proxy {
         headers::strip(&mut parts.headers, upgrade);
         headers::introduce(&mut parts.headers, peer.ip(), &self.config.upstream.authority);
         let watch = passage.as_ref().map(Passage::watch);
-        let (upload, sent) = Upload::new(body, watch.clone());
+        let (upload, progress) = Upload::new(body);
         let guarded = passage.is_some();
-        let exchange = exchange(self.connections.clone(), Request::from_parts(parts, upload), passage);
-        let late = async {
-            // Dropped by a client that went away is as good as sent.
-            let _ = sent.await;
-            tokio::time::sleep(self.config.timeout).await;
-        };
-        let answered = if guarded {
+        let request = Request::from_parts(parts, upload);
+        let exchange = exchange(self.connections.clone(), request, passage, progress.clone());
+        let late = progress.late(self.config.timeout);
+        let outcome = if guarded {
             let exchange = Outlives::new(exchange);
-            tokio::select! { biased; answered = exchange => answered, () = late => Err(self.late()) }
+            tokio::select! { biased; outcome = exchange => outcome, () = late => Err(self.late()) }
         } else {
-            tokio::select! { biased; answered = exchange => answered, () = late => Err(self.late()) }
+            tokio::select! { biased; outcome = exchange => outcome, () = late => Err(self.late()) }
         };
-        let (mut response, work) = answered?;
-        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            return tunnel::open(response, client, work, watch);
+        match outcome? {
+            Outcome::Switched(response, work) => tunnel::open(response, client, work, watch),
+            Outcome::Answered(mut response) => {
+                headers::strip(response.headers_mut(), None);
+                Ok(response.map(Either::Left))
+            }
         }
-        headers::strip(response.headers_mut(), None);
-        Ok(response.map(Either::Left))
     }
 
     async fn passage(
@@ -255,7 +260,8 @@ impl Proxy {
 
     fn late(&self) -> Problem {
         let detail = format!(
-            "the service did not begin to answer within {:?}; it may have acted, and requests with larger tokens wait for it",
+            "the service did not read the request, or did not begin to answer it, within {:?}; it may have acted, and requests \
+             with larger tokens wait for it",
             self.config.timeout
         );
         Problem::new(StatusCode::GATEWAY_TIMEOUT, "late", detail)

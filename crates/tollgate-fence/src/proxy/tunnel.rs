@@ -2,10 +2,10 @@
 
 use http::{Response, StatusCode};
 use http_body_util::{Either, Full};
+use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
-use super::exchange::Answer;
 use super::lingering::Work;
 use super::{Sent, headers};
 use crate::problem::Problem;
@@ -14,38 +14,35 @@ use crate::turnstile::Watch;
 /// Passes the service's change of protocol on, and everything after it, until a larger token comes. The request is under way
 /// until the service has closed its side.
 pub(super) fn open(
-    mut response: Response<Answer>,
+    mut response: Response<Incoming>,
     client: Option<OnUpgrade>,
     work: Work,
     watch: Option<Watch>,
 ) -> Result<Sent, Problem> {
     let service = hyper::upgrade::on(&mut response);
     let protocol = headers::wanted_upgrade(response.headers());
-    let (mut parts, answer) = response.into_parts();
-    answer.forget();
+    let (mut parts, _) = response.into_parts();
     let Some(client) = client else {
         let detail = "the service changes to another protocol, for which nobody asked";
         return Err(Problem::new(StatusCode::BAD_GATEWAY, "broken", detail));
     };
-    tokio::spawn(async move {
+    let passing = async move {
         // The service's side first: if the client is gone by now, dropping it waits until the service is done.
-        let Ok(service) = service.await else { return };
-        let Ok(client) = client.await else { return };
+        let (Ok(service), Ok(client)) = (service.await, client.await) else { return };
         let (mut client, mut service) = (TokioIo::new(client), TokioIo::new(service));
-        let overtaken = async {
-            match watch {
-                Some(watch) => watch.overtaken().await,
-                None => std::future::pending().await,
-            }
-        };
+        // Unless both sides have come to their end, the passage stays with the service's side, which is closed here.
+        if tokio::io::copy_bidirectional(&mut client, &mut service).await.is_ok() {
+            drop(work.end());
+        }
+    };
+    tokio::spawn(async move {
+        let Some(watch) = watch else { return passing.await };
         tokio::select! {
-            // Unless both sides have come to their end, the passage stays with the service's side, which is closed here.
-            ended = tokio::io::copy_bidirectional(&mut client, &mut service) => {
-                if ended.is_ok() {
-                    drop(work.end());
-                }
+            () = passing => {}
+            highest = watch.overtaken() => {
+                // There is nobody to be told so any more; it counts all the same.
+                drop(watch.refused(highest));
             }
-            () = overtaken => {}
         }
     });
     headers::strip(&mut parts.headers, protocol);

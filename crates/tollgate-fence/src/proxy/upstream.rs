@@ -14,8 +14,8 @@ use tollgate_core::tls::{self, TlsFiles};
 use tollgate_core::url::Host;
 use tollgate_core::{Error, Result};
 
-use super::exchange::Upload;
 use super::lingering::{Lingering, Work};
+use super::upload::Upload;
 use crate::problem::Problem;
 
 /// How long it may take to connect.
@@ -87,13 +87,17 @@ impl Line {
 
 /// All of them.
 pub(super) struct Connections {
-    pub(super) upstream: Upstream,
+    upstream: Upstream,
+    /// How long the service may still be at work whose connection is gone.
+    patience: Duration,
+    /// How long an answer is read on for which somebody with a larger token waits.
+    pub(super) read_on: Duration,
     idle: Mutex<Vec<Line>>,
 }
 
 impl Connections {
-    pub(super) fn new(upstream: Upstream) -> Self {
-        Self { upstream, idle: Mutex::default() }
+    pub(super) fn new(upstream: Upstream, patience: Duration, read_on: Duration) -> Self {
+        Self { upstream, patience, read_on, idle: Mutex::default() }
     }
 
     /// One that is there, or a new one.
@@ -129,16 +133,17 @@ impl Connections {
         let Upstream { host, tls, .. } = &self.upstream;
         let failed = |error: std::io::Error| unreachable(&error.to_string());
         let found = tokio::net::lookup_host((host.name.as_str(), host.port)).await.map_err(failed)?;
-        let stream = Lingering::connect(&found.collect::<Vec<_>>()).await.map_err(failed)?;
+        let found: Vec<_> = found.collect();
+        let stream = Lingering::connect(&found, self.patience).await.map_err(failed)?;
         let work = stream.work();
         let sender = match tls {
-            None => speak(TokioIo::new(stream)).await,
+            None => speak(TokioIo::new(stream), work.clone()).await,
             Some((config, name)) => {
                 let connector = TlsConnector::from(config.clone());
                 let secure = connector.connect(name.clone(), stream).await;
                 let secure =
                     secure.map_err(|error| unreachable(&tls::insecure(host, "http", error).to_string()))?;
-                speak(TokioIo::new(secure)).await
+                speak(TokioIo::new(secure), work.clone()).await
             }
         };
         let sender = sender.map_err(|error| unreachable(&error.to_string()))?;
@@ -150,10 +155,18 @@ impl Connections {
     }
 }
 
-async fn speak<T: Read + Write + Unpin + Send + 'static>(io: T) -> hyper::Result<SendRequest<Upload>> {
+async fn speak<T: Read + Write + Unpin + Send + 'static>(
+    io: T,
+    work: Work,
+) -> hyper::Result<SendRequest<Upload>> {
     let (sender, connection) = http1::handshake(io).await?;
-    // What goes wrong is told to whoever sends.
-    tokio::spawn(async move { drop(connection.with_upgrades().await) });
+    tokio::spawn(async move {
+        // What goes wrong is told to whoever sends.
+        tokio::select! {
+            _ = connection.with_upgrades() => {}
+            () = work.is_cut() => {}
+        }
+    });
     Ok(sender)
 }
 

@@ -4,15 +4,18 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
+use http_body::Frame;
 use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tollgate_core::Gate;
 use tollgate_fence::{Proxy, ProxyConfig, Resources, Upstream};
@@ -106,4 +109,59 @@ pub async fn put(address: SocketAddr, path: &str, token: u64) -> StatusCode {
 /// What a problem is called, if it is the proxy's own.
 pub fn problem(response: &Response<Bytes>) -> Option<&str> {
     response.headers().get("fencing-problem").map(|word| word.to_str().unwrap())
+}
+
+/// A service that speaks as `talk` does, to every connection.
+pub async fn raw<F: Future<Output = ()> + Send>(
+    talk: impl Fn(TcpStream) -> F + Clone + Send + 'static,
+) -> std::net::SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let talk = talk.clone();
+            tokio::spawn(async move { talk(stream).await });
+        }
+    });
+    address
+}
+
+pub async fn read_head(stream: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.unwrap());
+    }
+    String::from_utf8(head).unwrap()
+}
+
+/// What a problem says, of which the head was read.
+pub async fn read_json(stream: &mut TcpStream, head: &str) -> serde_json::Value {
+    let length =
+        head.to_lowercase().lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+    let mut body = vec![0; length.unwrap()];
+    stream.read_exact(&mut body).await.unwrap();
+    serde_json::from_slice(&body).unwrap()
+}
+
+pub const PIECE: usize = 64 * 1024;
+pub const PIECES: usize = 1600;
+
+/// A body of 100 MB, whose pieces are counted as they are asked for.
+pub fn large(made: Arc<AtomicUsize>) -> Body {
+    let pieces = std::iter::from_fn(move || {
+        let number = made.fetch_add(1, Ordering::SeqCst);
+        (number < PIECES).then(|| Ok(Frame::data(Bytes::from(vec![number as u8; PIECE]))))
+    });
+    StreamBody::new(futures_util::stream::iter(pieces)).boxed()
+}
+
+/// Waits until nobody makes pieces any more.
+pub async fn stalled(made: &AtomicUsize) -> usize {
+    loop {
+        let before = made.load(Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        if before > 0 && made.load(Ordering::SeqCst) == before {
+            return before;
+        }
+    }
 }

@@ -12,6 +12,7 @@ pub(super) const CASES: &[Case] = &[
     case!(of_two_who_campaign_one_leads_and_epochs_rise),
     case!(a_leader_resigns_only_when_its_work_is_done),
     case!(what_a_leader_proclaims_is_seen),
+    case!(what_a_leader_proclaims_outlasts_renewals),
     case!(leadership_that_is_lost_cancels_the_work),
     case!(a_killed_leader_is_followed if reaches_processes),
 ];
@@ -78,6 +79,21 @@ async fn what_a_leader_proclaims_is_seen(world: World) {
     let long = "x".repeat(5000);
     assert_eq!(leadership.proclaim(long).await.unwrap_err().kind(), ErrorKind::InvalidArgument);
     leadership.check().unwrap();
+    leadership.resign().await.unwrap();
+}
+
+async fn what_a_leader_proclaims_outlasts_renewals(world: World) {
+    let name = world.name("goes-on");
+    let (locks, watcher) = (world.locks().await, world.locks().await);
+    let leadership = locks.election(&name).ttl(world.ttl()).campaign("starting").await.unwrap();
+    leadership.proclaim("ready").await.unwrap();
+    // Nobody says anything for longer than the lock would last: what renews it says nothing new.
+    let until = Instant::now() + world.ttl() * 2;
+    while Instant::now() < until {
+        let seen = watcher.election(&name).leader().await.unwrap().expect("it leads");
+        assert_eq!((seen.epoch, seen.value.as_str()), (leadership.epoch(), "ready"));
+        tokio::time::sleep(world.ttl() / 10).await;
+    }
     leadership.resign().await.unwrap();
 }
 

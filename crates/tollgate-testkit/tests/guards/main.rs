@@ -12,6 +12,7 @@ mod giving_back;
 mod keeping;
 mod limits;
 mod memory;
+mod observing;
 mod panicking;
 mod sessions;
 mod sets;
