@@ -3,7 +3,7 @@
 //! A [`Register`] counts: who writes adds one to what it read. It is there twice, once behind the fence and once without, and
 //! every holder does the same to both: in one run the one keeps every update, and the other one must lose some.
 //!
-//! [`stopped`] is about one process that stands still for longer than its ttl, [`judged`] about many holders that lose their
+//! `stopped.rs` is about one process that stands still for longer than its ttl, `judged.rs` about many holders that lose their
 //! locks again and again.
 
 mod judged;
