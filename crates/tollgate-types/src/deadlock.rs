@@ -11,14 +11,13 @@ use crate::{LockName, PartyId};
 /// Everybody who takes the same locks should use the same policy. Claims of the same party never help each other out.
 ///
 /// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> tollgate::Result<()> {
-/// let locks = tollgate::connect("memory:doc-on-deadlock").await?;
+/// # fn main() -> tollgate::Result<()> {
 /// use tollgate::{ErrorKind, OnDeadlock, PartyHandle};
 ///
+/// let locks = tollgate::blocking::connect("memory:doc-on-deadlock")?;
 /// let party = PartyHandle::new();
-/// let held = locks.lock("a").party(&party).acquire().await?;
-/// let again = locks.lock("a").party(&party).on_deadlock(OnDeadlock::Detect).acquire().await;
+/// let held = locks.lock("a").party(&party).acquire()?;
+/// let again = locks.lock("a").party(&party).on_deadlock(OnDeadlock::Detect).acquire();
 /// assert_eq!(again.unwrap_err().kind(), ErrorKind::Deadlock, "it would wait for itself");
 /// # drop(held);
 /// # Ok(())
