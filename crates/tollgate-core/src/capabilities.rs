@@ -279,7 +279,10 @@ impl Capabilities {
             OnDeadlock::WaitDie | OnDeadlock::WoundWait if self.queue == Queue::Polling => {
                 "a queue; take the locks as a set, or wait for a limited time"
             }
-            OnDeadlock::WoundWait if self.revoke == Revoke::Cooperative => {
+            // Where locks hang on connections, ending one that is somebody else's takes rights that few have.
+            OnDeadlock::WoundWait
+                if self.revoke == Revoke::Cooperative || self.liveness == Liveness::Process =>
+            {
                 "an engine that can take a lock away from its holder; use wait-die"
             }
             _ => return Ok(()),

@@ -220,6 +220,9 @@ impl Drop for Guard {
         let before = self.stop_keeping();
         if !self.settled && settle::is_owed(&self.lease.hold, before) {
             let hold = self.lease.hold.clone();
+            if settle::is_released_at_once(&hold) {
+                return;
+            }
             self.client.in_background(async move { settle::release(&hold).await });
         }
     }

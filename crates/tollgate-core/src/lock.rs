@@ -21,6 +21,9 @@ use crate::stake::{self, Stake};
 /// How long a caller is kept waiting for an answer it does not need; the rest goes on in the background.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// How long an engine may take to tell the time to somebody who does not want to wait.
+const AT_ONCE: Duration = Duration::from_secs(5);
+
 /// How often a claim that waits asks again because the answer came too late. An engine that is always slower than the ttl
 /// will not do better.
 const LATE: u32 = 3;
@@ -344,7 +347,17 @@ impl LockRequest {
         let name = claim.name.clone();
         let named = |error: Error| error.during("acquire").on(&name);
         let (backend, clock) = (&self.client.backend, &*self.client.clock);
-        claim.details.stake = self.stake().await.map_err(named)?;
+        let patience = match most {
+            None => Moment::MAX,
+            Some(Duration::ZERO) => started + AT_ONCE,
+            Some(most) => started + most,
+        };
+        claim.details.stake = tokio::select! {
+            biased;
+            stake = self.stake() => stake.map_err(named)?,
+            error = self.client.closing() => return Err(named(error)),
+            () = clock.sleep_until(patience) => return Ok(Asked::Busy),
+        };
         let pending = Pending::new(&self.client, claim);
         let closed = self.client.closing();
         let grant = match most {

@@ -50,7 +50,9 @@ impl PartyHandle {
     /// Takes locks again and again until it has them: after `Deadlock`, `Timeout` and `Lost`, with pauses that grow.
     ///
     /// Everything that `attempt` took is given back when it fails, because it is dropped; the party keeps its age, and so it
-    /// is its turn in the end. Do what the locks protect after this, not in it.
+    /// is its turn in the end. Do what the locks protect after this, not in it. With
+    /// [`WoundWait`](tollgate_types::OnDeadlock::WoundWait) a lock may be lost while the next one is waited for: wait for
+    /// [`lost`](crate::Lease::lost) beside it, as a set does.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tollgate_types::Moment;
 
 use crate::claim::Claim;
@@ -44,6 +45,12 @@ impl Pending {
         }
     }
 
+    /// As [`is_released_at_once`](crate::settle::is_released_at_once), of a claim that waits.
+    fn is_withdrawn_at_once(&self) -> bool {
+        let backend = &self.client.backend;
+        backend.capabilities().detect && matches!(backend.withdraw(&self.claim).now_or_never(), Some(Ok(())))
+    }
+
     fn start_withdrawal(&mut self) -> tokio::task::JoinHandle<()> {
         self.settled = true;
         self.client.in_background(withdraw_until_answered(self.client.clone(), self.claim.clone()))
@@ -52,7 +59,7 @@ impl Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        if !self.settled {
+        if !self.settled && !self.is_withdrawn_at_once() {
             self.start_withdrawal();
         }
     }

@@ -1,9 +1,8 @@
 //! Deadlock policies on engines that have a queue and know nothing of them: everything is decided by what claims show of
 //! themselves, by those who wait.
 //!
-//! A claim shows its party's age from the moment it is in the queue, and nobody gets ahead of it later. Whoever waits looks
-//! again all the same, less and less often: by wound-wait an older one that comes later matters, too, and session styles write
-//! down late who is there.
+//! A claim shows its party's age from the moment it is in the queue, and nobody gets ahead of it later: so wait-die looks once,
+//! from its place. By wound-wait an older one that comes later matters, too: whoever waits keeps looking.
 
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use tollgate_types::{Age, Conflict, Mode, OnDeadlock, OwnerId, PartyId, Token};
 
 use crate::backend::Backend;
+use crate::capabilities::Liveness;
 use crate::claim::{Claim, Details};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -22,11 +22,14 @@ use crate::state::LockState;
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 
 /// The longest pause before a claim that is not in the queue yet is looked for again.
-const NOT_THERE_YET: Duration = Duration::from_millis(50);
+const NOT_THERE_YET: Duration = Duration::from_millis(250);
 
-/// How often a claim by wound-wait looks who came, for each ten in the queue, and at least.
+/// How long a claim by wound-wait waits before it looks again who came: longer in a crowd, which is read at every look.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-const LOOK_AT_LEAST: Duration = Duration::from_secs(2);
+const LOOK_AT_LEAST: Duration = Duration::from_secs(10);
+
+/// How many looks in a row must show a claim's own party ahead of it: it may have dropped a guard a moment ago.
+const REALLY_ITSELF: u32 = 4;
 
 /// What a claim with a deadlock policy shows of itself.
 ///
@@ -86,7 +89,8 @@ pub(crate) async fn acquire(backend: &dyn Backend, clock: &dyn Clock, claim: &Cl
 
 /// Ends when the claim must not wait any longer.
 async fn stand_by(backend: &dyn Backend, clock: &dyn Clock, claim: &Claim, stake: &Stake) -> Error {
-    let mut pause = FIRST_LOOK;
+    let capabilities = backend.capabilities();
+    let (mut pause, mut itself) = (FIRST_LOOK, 0);
     loop {
         clock.sleep_until(clock.now() + pause).await;
         pause = (pause * 2).min(NOT_THERE_YET);
@@ -98,15 +102,28 @@ async fn stand_by(backend: &dyn Backend, clock: &dyn Clock, claim: &Claim, stake
             Err(error) => return error,
         };
         let Some(queue) = Queue::around(&state, stake) else { continue };
-        if let Some(conflict) = queue.conflict(claim.mode, stake) {
-            return conflict.into();
+        match queue.conflict(claim.mode, stake) {
+            Some(Conflict::Itself) if itself < REALLY_ITSELF => {
+                itself += 1;
+                continue;
+            }
+            Some(conflict) => return conflict.into(),
+            None => itself = 0,
+        }
+        // Nobody gets ahead of it later, and where locks hang on connections, those who are there are only seen late.
+        if stake.on_deadlock == OnDeadlock::WaitDie && capabilities.liveness != Liveness::Process {
+            return std::future::pending().await;
         }
         for token in queue.wounded(claim.mode, stake) {
-            // Whether it was, the next look shows.
-            let _ = backend.revoke(&claim.name, token).await;
+            match backend.revoke(&claim.name, token).await {
+                // Whoever may not break locks cannot make the younger leave.
+                Err(error) if !error.is_retryable() => return error,
+                // Whether it was done, the next look shows.
+                _ => {}
+            }
         }
-        let crowd = u32::try_from(queue.ahead.len() + queue.behind.len()).unwrap_or(u32::MAX);
-        pause = LOOK_AGAIN.saturating_mul(1 + crowd / 10).min(LOOK_AT_LEAST);
+        let tens = u32::try_from((queue.ahead.len() + queue.behind.len()) / 10).unwrap_or(u32::MAX);
+        pause = LOOK_AGAIN.saturating_mul(tens.saturating_mul(tens).saturating_add(1)).min(LOOK_AT_LEAST);
     }
 }
 

@@ -105,7 +105,7 @@ impl<'a, D> Graph<'a, D> {
 
     /// Takes those out of the stuck of whom a claim could be granted if all others left. Whether there were any.
     fn let_go(&mut self) -> bool {
-        let mut free = Vec::new();
+        let before = self.stuck.len();
         for &lock in &self.locks {
             let mut ahead = Vec::new();
             for (claim, place) in self.engine.table.queue(&self.engine.table.locks[lock]) {
@@ -114,15 +114,14 @@ impl<'a, D> Graph<'a, D> {
                     continue;
                 }
                 if matches!(place.state, State::Waiting { .. }) && place.mode.joins(ahead.iter().copied()) {
-                    free.push(node);
+                    // Those behind it need not wait for it either.
+                    self.stuck.remove(&node);
+                    continue;
                 }
                 ahead.push(place.mode);
             }
         }
-        for node in &free {
-            self.stuck.remove(node);
-        }
-        !free.is_empty()
+        self.stuck.len() < before
     }
 
     /// For whom a claim waits, of those who are stuck.

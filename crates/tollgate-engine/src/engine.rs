@@ -18,7 +18,7 @@ use crate::table::{Lock, Place, State, Table};
 ///
 /// Acquire, extend, release and withdraw take amortised O(log n) in the number of claims, those on the same
 /// name included; a grant to many readers at once takes its share for each of them. A claim with a deadlock policy looks at
-/// those ahead of it, and one that waits while its party has others, at whoever those wait for. Nothing is left behind by a
+/// those ahead of it, and one that waits while its party has others, at all who wait for the same and whom those wait for. Nothing is left behind by a
 /// name that nobody holds or waits for.
 pub struct Engine<D> {
     /// The latest time it was ever told: the engine's time never goes back.
@@ -86,6 +86,7 @@ impl<D> Engine<D> {
         self.now = self.now.max(now);
         let mut events = Vec::new();
         self.expire_due(&mut events);
+        self.look_at_suspects(&mut events);
         let answer = match command {
             Command::Acquire { claim, wait } => self.acquire(claim, wait, &mut events),
             Command::Extend { name, owner, ttl, details } => self.extend(&name, owner, ttl, details),
@@ -98,10 +99,14 @@ impl<D> Engine<D> {
                 Answer::FloorRaised
             }
         };
-        while let Some(party) = self.suspects.pop() {
-            self.break_cycles(party, &mut events);
-        }
+        self.look_at_suspects(&mut events);
         Effects { answer, events }
+    }
+
+    fn look_at_suspects(&mut self, events: &mut Vec<Event>) {
+        while let Some(party) = self.suspects.pop() {
+            self.break_cycles(party, events);
+        }
     }
 
     /// When the next [`Command::Tick`] is due: the end of a lease or of a lock-delay. It may be early (a
@@ -165,10 +170,12 @@ impl<D> Engine<D> {
     fn wait(&mut self, key: Key<Place<D>>, events: &mut Vec<Event>) -> Answer {
         let (place, age) = (&self.table.places[key], self.age_of(key));
         // Nobody can wait for a party whose only claim came last.
-        if let Some(party) = place.party.filter(|&party| !self.parties.standings[party].has_one_claim()) {
+        let closing = place.party.filter(|&party| !self.parties.standings[party].has_one_claim());
+        if closing.is_some() || !self.suspects.is_empty() {
             let (name, owner) = (self.table.locks[place.lock].name.clone(), place.owner);
             let mut broken = Vec::new();
-            self.break_cycles(party, &mut broken);
+            self.suspects.extend(closing);
+            self.look_at_suspects(&mut broken);
             // What became of the claim itself is told in the answer, everything else to those it happened to.
             let own =
                 broken.iter().position(|event| event.is_about(&name, owner)).map(|at| broken.remove(at));

@@ -191,3 +191,34 @@ fn nobody_is_wounded_who_has_another_policy() {
     assert!(is_granted(&story.wants(2, "a", Timeout)));
     assert!(waits(&story.wants(1, "a", WoundWait)));
 }
+
+#[test]
+fn a_claim_that_gets_in_because_it_closed_two_circles_is_told_so_in_the_answer() {
+    let mut story = Story::default();
+    assert!(is_granted(&story.wants(1, "a", Detect)) && is_granted(&story.wants(9, "b", Detect)));
+    assert!(is_granted(&story.take(claim(2, "l", Mode::Shared, Detect))));
+    assert!(waits(&story.wants(9, "l", Detect)) && waits(&story.wants(9, "a", Detect)));
+    assert!(waits(&story.wants(2, "b", Detect)), "the first may leave");
+    let closed = story.take(claim(1, "l", Mode::Shared, Detect));
+    assert_eq!(victims(&closed).iter().map(|victim| victim.0).collect::<Vec<_>>(), [9, 9]);
+    assert!(is_granted(&closed), "{closed:?}");
+    assert!(!closed.events.iter().any(|event| granted(event) == Some(1)), "it is told once");
+}
+
+/// Everybody holds a lock of its own and wants the same other one: no circle.
+#[test]
+fn a_crowd_without_a_circle_is_looked_through_and_left_alone() {
+    let mut story = Story::default();
+    let crowd = 1000;
+    for party in 1..=crowd {
+        let own = Command::Acquire {
+            claim: claim(party, &format!("own/{party}"), Mode::Exclusive, Detect),
+            wait: true,
+        };
+        story.engine.apply(own, Moment::ZERO);
+        let hot = Command::Acquire { claim: claim(party, "hot", Mode::Exclusive, Detect), wait: true };
+        let effects = story.engine.apply(hot, Moment::ZERO);
+        assert!(effects.events.is_empty());
+    }
+    assert_eq!(story.engine.stats().waiters as u128, crowd - 1);
+}

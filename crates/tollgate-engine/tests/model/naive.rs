@@ -50,6 +50,7 @@ impl Naive {
         self.now = self.now.max(now);
         let mut events = Vec::new();
         self.expire(&mut events);
+        self.break_circles(&mut events);
         let answer = match command {
             Command::Acquire { claim, wait } => self.acquire(claim, wait, &mut events),
             Command::Extend { name, owner, ttl, details } => self.extend(&name, owner, ttl, details),

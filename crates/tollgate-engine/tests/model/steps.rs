@@ -56,7 +56,7 @@ fn command(model: &Naive) -> impl Strategy<Value = (Command<u32>, u128)> + use<>
 
 fn claim() -> impl Strategy<Value = (Claim<u32>, u128)> {
     let lock_delay = prop_oneof![3 => Just(Duration::ZERO), 1 => time()];
-    let (lease, party) = (option::of(time()), option::weighted(0.3, party()));
+    let (lease, party) = (option::of(time()), option::weighted(0.6, party()));
     (name(), mode(), 0..8_u128, time(), lease, lock_delay, party, on_deadlock(), any::<u32>()).prop_map(
         |(name, mode, bits, ttl, wait_lease, lock_delay, party, on_deadlock, details)| {
             let owner = OwnerId::from_bits(bits);

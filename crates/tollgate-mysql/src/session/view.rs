@@ -64,6 +64,8 @@ pub(super) async fn inspect(desk: &Desk, name: &LockName) -> Result<Option<LockS
         let user = user(desk, name).await?;
         let mut seen = seen(desk).await?;
         seen.retain(|one| one.name == name.as_str());
+        // Connections are used again: their numbers say nothing of who came first.
+        seen.sort_by_key(|one| one.details.since_ms);
         let noted = seen.iter().find(|one| Some(one.connection) == user && one.token.is_some());
         if user.is_some() && noted.is_none() && started.elapsed() < patience {
             tokio::time::sleep(pause).await;

@@ -13,13 +13,18 @@ pub(super) const CASES: &[Case] = &[
     case!(philosophers_who_are_told_of_circles_all_eat if detects),
     case!(by_wait_die_the_younger_gives_up if queues),
     case!(by_wound_wait_the_younger_makes_way if wounds),
+    case!(by_wound_wait_the_younger_loses_its_place if wounds),
+    case!(a_party_that_dropped_a_lock_may_take_it_again if queues),
+    case!(a_wait_counts_the_engines_time_too if queues),
     case!(the_youngest_in_a_circle_is_told_of_it if detects),
     case!(who_waits_in_no_circle_is_no_victim if detects),
     case!(a_policy_that_is_not_there_is_refused),
 ];
 
 fn wounds(capabilities: &Capabilities) -> bool {
-    queues(capabilities) && capabilities.revoke == Revoke::Forced
+    queues(capabilities)
+        && capabilities.revoke == Revoke::Forced
+        && capabilities.liveness != Liveness::Process
 }
 
 fn detects(capabilities: &Capabilities) -> bool {
@@ -168,14 +173,45 @@ async fn by_wound_wait_the_younger_makes_way(world: World) {
     assert_eq!(second.release().await.unwrap(), Release::AlreadyLost);
     first.release().await.unwrap();
     let third = soon("the younger goes on waiting for the older", waits).await.unwrap().unwrap();
-    // One who waits makes way, too.
-    let fourth = tokio::spawn(others.lock(&b).party(&younger).on_deadlock(OnDeadlock::WoundWait).acquire());
-    world.until(&b, 1, 1).await;
-    let oldest = others.lock(&b).party(&older).on_deadlock(OnDeadlock::WoundWait).acquire();
-    expect_kind(soon("it does not wait for itself", oldest).await, ErrorKind::Deadlock);
-    fourth.abort();
+    let itself = others.lock(&b).party(&older).on_deadlock(OnDeadlock::WoundWait).acquire();
+    expect_kind(soon("it does not wait for itself", itself).await, ErrorKind::Deadlock);
     third.release().await.unwrap();
     taken.release().await.unwrap();
+}
+
+async fn by_wound_wait_the_younger_loses_its_place(world: World) {
+    let [(locks, older, _, first), (others, younger, _, second)] = two(&world, OnDeadlock::WoundWait).await;
+    let wanted = world.name("wanted");
+    let held = locks.lock(&wanted).acquire().await.unwrap();
+    let waits =
+        tokio::spawn(others.lock(&wanted).party(&younger).on_deadlock(OnDeadlock::WoundWait).acquire());
+    world.until(&wanted, 1, 1).await;
+    let comes = tokio::spawn(locks.lock(&wanted).party(&older).on_deadlock(OnDeadlock::WoundWait).acquire());
+    expect_kind(soon("the younger makes way", waits).await.unwrap(), ErrorKind::Deadlock);
+    world.until(&wanted, 1, 1).await;
+    assert_eq!(held.release().await.unwrap(), Release::Released, "who has no policy is not wounded");
+    soon("the older gets it", comes).await.unwrap().unwrap().release().await.unwrap();
+    first.release().await.unwrap();
+    second.release().await.unwrap();
+}
+
+async fn a_party_that_dropped_a_lock_may_take_it_again(world: World) {
+    let (locks, party, name) = (world.locks().await, PartyHandle::new(), world.name("dropped"));
+    let policy = if detects(&locks.capabilities()) { OnDeadlock::Detect } else { OnDeadlock::WaitDie };
+    for _ in 0..scale(20, 1000) {
+        let again = locks.lock(&name).party(&party).on_deadlock(policy).acquire();
+        drop(soon("it is not in its own way", again).await.unwrap());
+    }
+}
+
+async fn a_wait_counts_the_engines_time_too(world: World) {
+    let (locks, party, name) = (world.locks().await, PartyHandle::new(), world.name("waits"));
+    let held = locks.lock(&name).acquire().await.unwrap();
+    let policy = if detects(&locks.capabilities()) { OnDeadlock::Detect } else { OnDeadlock::WaitDie };
+    let waits = locks.lock(&name).party(&party).on_deadlock(policy).wait(GIVE_UP).acquire();
+    expect_kind(soon("it gives up", waits).await, ErrorKind::Timeout);
+    held.release().await.unwrap();
+    world.until_idle(&name).await;
 }
 
 async fn the_youngest_in_a_circle_is_told_of_it(world: World) {
