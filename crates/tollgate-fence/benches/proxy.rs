@@ -107,13 +107,17 @@ fn median(mut numbers: Vec<f64>) -> f64 {
 }
 
 fn main() {
-    let (folder, redis) = (tempfile::tempdir().unwrap(), engines::private(&Config::redis()).unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let [redis, postgres, mariadb] = [Config::redis(), Config::postgres(), Config::mariadb()]
+        .map(|config| engines::private(&config).unwrap());
     let upstream = on_own_thread(service);
     let contenders = [
         ("no gate", None),
         ("memory:", Some("memory:".to_owned())),
         ("file:", Some(format!("file:{}", folder.path().display()))),
         ("redis://", Some(format!("redis://{}/", redis.address()))),
+        ("postgres://", Some(format!("postgres://postgres@{}/postgres", postgres.address()))),
+        ("mysql://", Some(format!("mysql://root@{}/test", mariadb.address()))),
     ];
     let proxies = contenders.map(|(name, store)| (name, proxy(upstream, store)));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -126,10 +130,10 @@ fn main() {
         }
     }
     println!("{CONNECTIONS} connections, median of {ROUNDS} rounds of {TURN:?}");
-    println!("{:10} {:>12} {:>16}", "store", "requests/s", "of no gate");
+    println!("{:12} {:>12} {:>16}", "store", "requests/s", "of no gate");
     for (place, (name, _)) in proxies.iter().enumerate() {
         let speed = median(rounds.iter().map(|round| round[place]).collect());
         let ratio = median(rounds.iter().map(|round| round[place] / round[0]).collect());
-        println!("{name:10} {speed:12.0} {ratio:16.2}");
+        println!("{name:12} {speed:12.0} {ratio:16.2}");
     }
 }
