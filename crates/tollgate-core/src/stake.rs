@@ -176,17 +176,25 @@ impl<'a> Queue<'a> {
         elder.map(|stake| Conflict::Wounded(stake.party))
     }
 
-    /// The younger ones who are in the way and in, and have agreed to be told to leave.
-    fn wounded(&self, mode: Mode, own: &Stake) -> impl Iterator<Item = Token> {
-        self.ahead
-            .iter()
-            .filter(move |rival| is_in_the_way(rival.mode, mode))
-            .filter(|rival| {
-                rival.stake.is_some_and(|stake| {
-                    stake.on_deadlock == OnDeadlock::WoundWait && stake.seniority() > own.seniority()
-                })
-            })
-            .filter_map(|rival| rival.token)
+    /// The younger ones who are in the way and in, and have agreed to be told to leave: of a semaphore's holders only as many
+    /// as it takes, the youngest.
+    fn wounded(&self, mode: Mode, own: &Stake) -> Vec<Token> {
+        let (mut wounded, mut beside, mut staying) = (Vec::new(), Vec::new(), 0);
+        for rival in self.ahead.iter().filter(|rival| is_in_the_way(rival.mode, mode)) {
+            let agreed = rival.stake.filter(|stake| stake.on_deadlock == OnDeadlock::WoundWait);
+            let younger = agreed.map(Stake::seniority).filter(|other| *other > own.seniority());
+            match (younger, rival.token) {
+                (Some(other), Some(token)) if rival.mode == mode => beside.push((other, token)),
+                (Some(_), Some(token)) => wounded.push(token),
+                // One who waits makes way by itself.
+                (Some(_), None) => {}
+                (None, _) => staying += u32::from(rival.mode == mode),
+            }
+        }
+        beside.sort_unstable();
+        let room = (mode.capacity() - 1).saturating_sub(staying) as usize;
+        wounded.extend(beside.into_iter().skip(room).map(|(_, token)| token));
+        wounded
     }
 }
 

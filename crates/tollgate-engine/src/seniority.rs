@@ -43,14 +43,24 @@ impl<D> Engine<D> {
     pub(crate) fn wound(&mut self, lock: Key<Lock<D>>, claim: &Claim<D>, events: &mut Vec<Event>) {
         let Some(party) = claim.party.filter(|_| claim.on_deadlock == OnDeadlock::WoundWait) else { return };
         let own = (self.parties.age_at(party, self.now), party.id);
-        let is_younger = |place: &Place<D>| {
-            let standing = place.party.map(|party| &self.parties.standings[party]);
-            place.on_deadlock == OnDeadlock::WoundWait
-                && standing.is_some_and(|other| other.seniority() > own)
-        };
-        let rivals = self.rivals(&self.table.locks[lock], claim.mode);
-        let wounded: Vec<_> = rivals.filter(|(_, place)| is_younger(place)).map(|(key, _)| key).collect();
-        for key in wounded {
+        let (mut wounded, mut beside, mut staying) = (Vec::new(), Vec::new(), 0);
+        for (key, place) in self.rivals(&self.table.locks[lock], claim.mode) {
+            let standing = place.party.map(|party| self.parties.standings[party].seniority());
+            let younger = standing.filter(|&other| other > own && place.on_deadlock == OnDeadlock::WoundWait);
+            match younger {
+                None => staying += u32::from(place.mode == claim.mode),
+                Some(other) if place.mode == claim.mode && matches!(place.state, State::Holding { .. }) => {
+                    beside.push((other, place.order, key));
+                }
+                Some(_) => wounded.push((place.order, key)),
+            }
+        }
+        // Of a semaphore's holders only as many as it takes, the youngest.
+        beside.sort_unstable();
+        let room = (claim.mode.capacity() - 1).saturating_sub(staying) as usize;
+        wounded.extend(beside.into_iter().skip(room).map(|(_, order, key)| (order, key)));
+        wounded.sort_unstable();
+        for (_, key) in wounded {
             let place = self.remove(key);
             let (name, owner) = (self.table.locks[lock].name.clone(), place.owner);
             events.push(match place.state {

@@ -222,3 +222,18 @@ fn a_crowd_without_a_circle_is_looked_through_and_left_alone() {
     }
     assert_eq!(story.engine.stats().waiters as u128, crowd - 1);
 }
+
+#[test]
+fn of_a_semaphores_holders_only_the_youngest_makes_way() {
+    let mut story = Story::default();
+    let three = Mode::permit(3).unwrap();
+    for party in [4, 9, 5] {
+        assert!(is_granted(&story.take(claim(party, "pool", three, WoundWait))));
+    }
+    let oldest = story.take(claim(1, "pool", three, WoundWait));
+    assert!(is_granted(&oldest));
+    assert!(
+        matches!(&oldest.events[..], [Event::Revoked { owner, .. }] if owner.to_bits() == 9),
+        "{oldest:?}"
+    );
+}

@@ -256,13 +256,24 @@ impl Naive {
             return;
         };
         let own = (self.ages[&id], id);
-        let is_wounded = |rival: &&Entry| {
-            (rival.claim.mode, claim.mode) != (Mode::Shared, Mode::Shared)
-                && rival.claim.on_deadlock == OnDeadlock::WoundWait
+        let is_younger = |rival: &&Entry| {
+            rival.claim.on_deadlock == OnDeadlock::WoundWait
                 && rival.claim.party.is_some_and(|party| (self.ages[&party.id], party.id) > own)
         };
-        let wounded: Vec<_> =
-            self.queue(&claim.name).filter(is_wounded).map(|rival| rival.claim.owner).collect();
+        let in_the_way = |rival: &&Entry| (rival.claim.mode, claim.mode) != (Mode::Shared, Mode::Shared);
+        let (mut wounded, stay): (Vec<&Entry>, Vec<&Entry>) =
+            self.queue(&claim.name).filter(in_the_way).partition(is_younger);
+        // As many of those with the same permits may stay as leave room for one more.
+        let is_beside = |rival: &Entry| rival.claim.mode == claim.mode && rival.grant.is_some();
+        let mut spared: Vec<_> = wounded.iter().filter(|rival| is_beside(rival)).copied().collect();
+        spared.sort_by_key(|rival| {
+            let id = rival.claim.party.unwrap().id;
+            (self.ages[&id], id)
+        });
+        let staying = stay.iter().filter(|rival| rival.claim.mode == claim.mode).count();
+        spared.truncate((claim.mode.capacity() as usize - 1).saturating_sub(staying));
+        wounded.retain(|rival| !spared.iter().any(|other| std::ptr::eq(*rival, *other)));
+        let wounded: Vec<_> = wounded.iter().map(|rival| rival.claim.owner).collect();
         for owner in wounded {
             let at = self.find(&claim.name, owner).unwrap();
             let Entry { claim, grant, .. } = self.remove(at);
