@@ -197,7 +197,7 @@ async fn by_wound_wait_the_younger_loses_its_place(world: World) {
 
 async fn a_party_that_dropped_a_lock_may_take_it_again(world: World) {
     let (locks, party, name) = (world.locks().await, PartyHandle::new(), world.name("dropped"));
-    let policy = if detects(&locks.capabilities()) { OnDeadlock::Detect } else { OnDeadlock::WaitDie };
+    let policy = if detects(locks.capabilities()) { OnDeadlock::Detect } else { OnDeadlock::WaitDie };
     for _ in 0..scale(20, 1000) {
         let again = locks.lock(&name).party(&party).on_deadlock(policy).acquire();
         drop(soon("it is not in its own way", again).await.unwrap());
@@ -207,7 +207,7 @@ async fn a_party_that_dropped_a_lock_may_take_it_again(world: World) {
 async fn a_wait_counts_the_engines_time_too(world: World) {
     let (locks, party, name) = (world.locks().await, PartyHandle::new(), world.name("waits"));
     let held = locks.lock(&name).acquire().await.unwrap();
-    let policy = if detects(&locks.capabilities()) { OnDeadlock::Detect } else { OnDeadlock::WaitDie };
+    let policy = if detects(locks.capabilities()) { OnDeadlock::Detect } else { OnDeadlock::WaitDie };
     let waits = locks.lock(&name).party(&party).on_deadlock(policy).wait(GIVE_UP).acquire();
     expect_kind(soon("it gives up", waits).await, ErrorKind::Timeout);
     held.release().await.unwrap();
