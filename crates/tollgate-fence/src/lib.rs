@@ -15,6 +15,7 @@ mod issued;
 mod layer;
 mod problem;
 mod proxy;
+mod together;
 mod token_header;
 mod turnstile;
 

@@ -14,9 +14,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tollgate_core::{Error, Fence, Gate, Token};
-use tracing::Instrument;
 
 use crate::problem::Problem;
+use crate::together::Together;
 
 /// How long a request waits for older ones, unless said otherwise.
 pub const DRAIN: Duration = Duration::from_secs(10);
@@ -32,14 +32,21 @@ pub(crate) struct Turnstile {
 /// Those of one resource.
 #[derive(Default)]
 struct Lane {
-    /// How many there are of each token, exclusive or shared.
-    inside: BTreeMap<(Token, bool), usize>,
+    /// Those of each token, exclusive or shared.
+    inside: BTreeMap<(Token, bool), Inside>,
     /// The highest exclusive token that was let in while the lane is there.
     highest: Option<Token>,
     /// The highest token, of a reader or a writer, that had to wait for a smaller one.
     awaits: Option<Token>,
     left: Arc<Notify>,
     raised: Arc<Notify>,
+}
+
+/// Those who show the same token.
+#[derive(Default)]
+struct Inside {
+    count: usize,
+    together: Together,
 }
 
 /// Where a request that was let through hears of those who wait for it.
@@ -66,8 +73,8 @@ impl Turnstile {
     ///
     /// Dropped while it waits it leaves nothing behind but, perhaps, a raised mark.
     pub(crate) async fn enter(self: &Arc<Self>, resource: &str, fence: Fence) -> Result<Passage, Problem> {
-        let passage = self.register(resource, fence);
-        let admitted = self.gate.admit(resource, fence).instrument(named(resource)).await;
+        let (passage, together) = self.register(resource, fence);
+        let admitted = together.admit(&self.gate, &passage.resource, fence, named(resource)).await;
         admitted.map_err(|error| named(resource).in_scope(|| Problem::of_gate(&error)))?;
         if let Some(left) = self.admitted(&passage) {
             self.drained(&passage, left).await?;
@@ -87,15 +94,17 @@ impl Turnstile {
         }
     }
 
-    fn register(self: &Arc<Self>, resource: &str, fence: Fence) -> Passage {
+    fn register(self: &Arc<Self>, resource: &str, fence: Fence) -> (Passage, Together) {
         let mut lanes = self.lanes();
         let resource = match lanes.get_key_value(resource) {
             Some((known, _)) => known.clone(),
             None => Arc::from(resource),
         };
         let lane = lanes.entry(resource.clone()).or_default();
-        *lane.inside.entry(key(fence)).or_default() += 1;
-        Passage { turnstile: self.clone(), resource, fence }
+        let inside = lane.inside.entry(key(fence)).or_default();
+        inside.count += 1;
+        let together = inside.together.clone();
+        (Passage { turnstile: self.clone(), resource, fence }, together)
     }
 
     /// Notes that the gate let it in; where to hear of those before it, if there are some.
@@ -226,9 +235,9 @@ impl Drop for Passage {
     fn drop(&mut self) {
         let mut lanes = self.turnstile.lanes();
         let Some(lane) = lanes.get_mut(&self.resource) else { return };
-        if let Some(count) = lane.inside.get_mut(&key(self.fence)) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(inside) = lane.inside.get_mut(&key(self.fence)) {
+            inside.count -= 1;
+            if inside.count == 0 {
                 lane.inside.remove(&key(self.fence));
                 lane.left.notify_waiters();
             }
