@@ -51,7 +51,7 @@ pub(crate) struct Client {
     /// Requests that may become guards.
     pub(crate) claims: Count,
     /// Releases and withdrawals under way.
-    background: Count,
+    pub(crate) background: Count,
     closed: watch::Sender<bool>,
 }
 

@@ -331,7 +331,18 @@ impl LockRequest {
         let started = self.client.clock.now();
         let mut late = 0;
         loop {
-            match self.ask(most, started).await? {
+            // What was dropped a moment ago may still seem to be held.
+            let settling = self.client.background.now() > 0;
+            let asked = match self.ask(most, started).await {
+                Err(error) if error.kind() == ErrorKind::Deadlock && settling && late < LATE => {
+                    late += 1;
+                    let settled = self.client.background.none_left();
+                    let _ = tokio::time::timeout(PATIENCE, settled).await;
+                    continue;
+                }
+                asked => asked?,
+            };
+            match asked {
                 Asked::Held(guard) => return Ok(Some(guard)),
                 Asked::Busy => return Ok(None),
                 // An engine that stood still answers all at once: whoever would wait asks again.

@@ -1,5 +1,6 @@
 //! A claim under way: withdrawn unless it ends in a guard.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,7 +49,13 @@ impl Pending {
     /// As [`is_released_at_once`](crate::settle::is_released_at_once), of a claim that waits.
     fn is_withdrawn_at_once(&self) -> bool {
         let backend = &self.client.backend;
-        backend.capabilities().detect && matches!(backend.withdraw(&self.claim).now_or_never(), Some(Ok(())))
+        if !backend.capabilities().detect {
+            return false;
+        }
+        // A driver that panics has not answered.
+        let withdrawn =
+            AssertUnwindSafe(async { backend.withdraw(&self.claim).await }).catch_unwind().now_or_never();
+        matches!(withdrawn, Some(Ok(Ok(()))))
     }
 
     fn start_withdrawal(&mut self) -> tokio::task::JoinHandle<()> {

@@ -59,7 +59,13 @@ pub(crate) async fn release(hold: &Hold) {
 pub(crate) fn is_released_at_once(hold: &Hold) -> bool {
     let renewed = hold.as_renewed();
     let grant = renewed.as_deref().unwrap_or(&hold.grant);
-    hold.backend.capabilities().detect && matches!(hold.backend.release(grant).now_or_never(), Some(Ok(_)))
+    if !hold.backend.capabilities().detect {
+        return false;
+    }
+    // A driver that panics has not answered.
+    let released =
+        AssertUnwindSafe(async { hold.backend.release(grant).await }).catch_unwind().now_or_never();
+    matches!(released, Some(Ok(Ok(_))))
 }
 
 /// A release or withdrawal that the engine has to answer.
