@@ -155,7 +155,7 @@ impl<'a> Queue<'a> {
 
     /// Why a claim of this mode must not wait here.
     fn conflict(&self, mode: Mode, own: &Stake) -> Option<Conflict> {
-        let ahead = self.ahead.iter().filter(|rival| is_in_the_way(rival.mode, mode));
+        let ahead = self.ahead.iter().filter(|rival| mode.may_wait_for(rival.mode));
         for Rival { mode: theirs, stake, .. } in ahead {
             let Some(stake) = stake else { continue };
             let wounds = own.on_deadlock == OnDeadlock::WoundWait;
@@ -167,7 +167,7 @@ impl<'a> Queue<'a> {
                 return Some(Conflict::Elder(stake.party));
             }
         }
-        let behind = self.behind.iter().filter(|rival| is_in_the_way(mode, rival.mode));
+        let behind = self.behind.iter().filter(|rival| rival.mode.may_wait_for(mode));
         let elder = behind.filter_map(|rival| rival.stake).find(|stake| {
             own.on_deadlock == OnDeadlock::WoundWait
                 && stake.on_deadlock == OnDeadlock::WoundWait
@@ -180,7 +180,7 @@ impl<'a> Queue<'a> {
     /// as it takes, the youngest.
     fn wounded(&self, mode: Mode, own: &Stake) -> Vec<Token> {
         let (mut wounded, mut beside, mut staying) = (Vec::new(), Vec::new(), 0);
-        for rival in self.ahead.iter().filter(|rival| is_in_the_way(rival.mode, mode)) {
+        for rival in self.ahead.iter().filter(|rival| mode.may_wait_for(rival.mode)) {
             let agreed = rival.stake.filter(|stake| stake.on_deadlock == OnDeadlock::WoundWait);
             let younger = agreed.map(Stake::seniority).filter(|other| *other > own.seniority());
             match (younger, rival.token) {
@@ -196,11 +196,6 @@ impl<'a> Queue<'a> {
         wounded.extend(beside.into_iter().skip(room).map(|(_, token)| token));
         wounded
     }
-}
-
-/// Whether a claim of mode `wanted` that waits behind one of mode `ahead` may be waiting for it.
-fn is_in_the_way(ahead: Mode, wanted: Mode) -> bool {
-    (ahead, wanted) != (Mode::Shared, Mode::Shared)
 }
 
 impl From<Conflict> for Error {

@@ -12,7 +12,6 @@ use crate::arena::Key;
 use crate::effect::Event;
 use crate::engine::Engine;
 use crate::party::Standing;
-use crate::seniority::is_in_the_way;
 use crate::table::{Lock, Place, State};
 
 /// Somebody who holds or waits.
@@ -130,7 +129,7 @@ impl<'a, D> Graph<'a, D> {
         let queue = self.engine.table.queue(&self.engine.table.locks[waiter.lock]);
         queue
             .take_while(move |(other, _)| *other != claim)
-            .filter(|(_, place)| is_in_the_way(place.mode, waiter.mode))
+            .filter(|(_, place)| waiter.mode.may_wait_for(place.mode))
             .map(|(other, _)| self.engine.node_of(other))
             .filter(|node| self.stuck.contains(node))
     }

@@ -10,11 +10,6 @@ use crate::effect::Event;
 use crate::engine::Engine;
 use crate::table::{Lock, Place, State};
 
-/// Whether a claim of mode `wanted` that waits behind one of mode `ahead` may be waiting for it.
-pub(crate) fn is_in_the_way(ahead: Mode, wanted: Mode) -> bool {
-    (ahead, wanted) != (Mode::Shared, Mode::Shared)
-}
-
 impl<D> Engine<D> {
     /// Why a claim that cannot be granted now must not wait either, by its own policy.
     pub(crate) fn forbids_to_wait(&self, lock: &Lock<D>, claim: &Claim<D>) -> Option<Conflict> {
@@ -78,6 +73,6 @@ impl<D> Engine<D> {
 
     /// Those in a queue for whom a claim of this mode would wait.
     fn rivals(&self, lock: &Lock<D>, wanted: Mode) -> impl Iterator<Item = (Key<Place<D>>, &Place<D>)> {
-        self.table.queue(lock).filter(move |(_, place)| is_in_the_way(place.mode, wanted))
+        self.table.queue(lock).filter(move |(_, place)| wanted.may_wait_for(place.mode))
     }
 }

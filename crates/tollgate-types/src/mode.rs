@@ -66,6 +66,11 @@ impl Mode {
         }
     }
 
+    /// Whether a claim of this mode that waits behind one of mode `ahead` may be waiting for it. Readers never wait for readers.
+    pub fn may_wait_for(self, ahead: Mode) -> bool {
+        (self, ahead) != (Self::Shared, Self::Shared)
+    }
+
     /// How many claims of this very mode may hold together.
     pub fn capacity(self) -> u32 {
         match self {
