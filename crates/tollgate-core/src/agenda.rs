@@ -20,16 +20,16 @@ use crate::keeper::Keeper;
 pub(crate) struct Agenda {
     keeper: Keeper,
     clock: Arc<dyn Clock>,
-    due: Mutex<Due>,
+    due: Mutex<Due<Entry>>,
     changed: Notify,
 }
 
-struct Due {
-    holds: BTreeMap<Slot, Entry>,
+/// What will be due, and when the agenda's task looks next.
+struct Due<T> {
+    entries: BTreeMap<Slot, T>,
     next_id: u64,
     closed: bool,
-    /// When the agenda's task looks next. It need not be woken for what is due later, and most of what was
-    /// due is gone by then.
+    /// The task need not be woken for what is due later, and most of what was due is gone by then.
     armed: Moment,
 }
 
@@ -43,13 +43,39 @@ struct Entry {
 pub(crate) struct Slot(Moment, u64);
 
 /// How long a guard must live until anybody listens for what its engine tells unasked.
-const LISTEN_AFTER: Duration = Duration::from_millis(20);
+const LISTEN_AFTER: Duration = Duration::from_millis(100);
+
+impl<T> Due<T> {
+    fn new() -> Self {
+        Self { entries: BTreeMap::new(), next_id: 0, closed: false, armed: Moment::MAX }
+    }
+
+    /// Enters what is due at `when`. Answers also whether the task has to be woken for it.
+    fn enter(&mut self, when: Moment, entry: T) -> (Slot, bool) {
+        self.next_id += 1;
+        let slot = Slot(when, self.next_id);
+        self.entries.insert(slot, entry);
+        let is_first = when < self.armed;
+        self.armed = self.armed.min(when);
+        (slot, is_first)
+    }
+
+    /// Takes out what is due `now`, and settles when to look next. Whoever made the task look may have left before it did:
+    /// it still looks at the moment that was settled then, or the next to come would have to wake it again.
+    fn look(&mut self, now: Moment) -> BTreeMap<Slot, T> {
+        let later = self.entries.split_off(&Slot(now, u64::MAX));
+        let ready = std::mem::replace(&mut self.entries, later);
+        if self.armed <= now {
+            self.armed = self.entries.first_key_value().map_or(Moment::MAX, |(slot, _)| slot.0);
+        }
+        ready
+    }
+}
 
 impl Agenda {
     pub(crate) fn start(keeper: Keeper, clock: Arc<dyn Clock>) -> Arc<Self> {
-        let due = Due { holds: BTreeMap::new(), next_id: 0, closed: false, armed: Moment::MAX };
-        let agenda =
-            Arc::new(Self { keeper: keeper.clone(), clock, due: Mutex::new(due), changed: Notify::new() });
+        let due = Mutex::new(Due::new());
+        let agenda = Arc::new(Self { keeper: keeper.clone(), clock, due, changed: Notify::new() });
         keeper.spawn(agenda.clone().serve());
         agenda
     }
@@ -61,13 +87,8 @@ impl Agenda {
         if hold.backend.capabilities().liveness != Liveness::Lease {
             when = when.min(self.clock.now() + LISTEN_AFTER);
         }
-        let mut due = self.due();
-        due.next_id += 1;
-        let slot = Slot(when, due.next_id);
-        due.holds.insert(slot, Entry { hold: hold.clone(), renew_at });
-        if when < due.armed {
-            due.armed = when;
-            drop(due);
+        let (slot, is_first) = self.due().enter(when, Entry { hold: hold.clone(), renew_at });
+        if is_first {
             self.changed.notify_one();
         }
         slot
@@ -75,7 +96,7 @@ impl Agenda {
 
     /// Forgets the guard in `slot`, if its task has not started yet.
     pub(crate) fn remove(&self, slot: Slot) {
-        self.due().holds.remove(&slot);
+        self.due().entries.remove(&slot);
     }
 
     /// Lets the agenda's task end once nothing is left to keep.
@@ -84,7 +105,7 @@ impl Agenda {
         self.changed.notify_one();
     }
 
-    fn due(&self) -> MutexGuard<'_, Due> {
+    fn due(&self) -> MutexGuard<'_, Due<Entry>> {
         self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -93,12 +114,10 @@ impl Agenda {
             let now = self.clock.now();
             let (ready, next) = {
                 let mut due = self.due();
-                let later = due.holds.split_off(&Slot(now, u64::MAX));
-                let ready = std::mem::replace(&mut due.holds, later);
-                if ready.is_empty() && due.closed && due.holds.is_empty() {
+                let ready = due.look(now);
+                if ready.is_empty() && due.closed && due.entries.is_empty() {
                     return;
                 }
-                due.armed = due.holds.first_key_value().map_or(Moment::MAX, |(slot, _)| slot.0);
                 (ready, due.armed)
             };
             for entry in ready.into_values() {
@@ -109,5 +128,45 @@ impl Agenda {
                 () = self.changed.notified() => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Moment {
+        Moment::from_nanos(millis * 1_000_000)
+    }
+
+    #[test]
+    fn nobody_is_woken_for_what_is_due_after_the_next_look() {
+        let mut due = Due::new();
+        assert!(due.enter(at(20), "first").1);
+        assert!(!due.enter(at(30), "later").1);
+        assert!(due.enter(at(10), "sooner").1);
+        assert_eq!(due.look(at(25)).into_values().collect::<Vec<_>>(), ["sooner", "first"]);
+        assert_eq!(due.armed, at(30));
+    }
+
+    #[test]
+    fn who_left_before_the_task_looked_spares_the_next_a_wake() {
+        let mut due = Due::new();
+        let (slot, wakes) = due.enter(at(20), ());
+        assert!(wakes);
+        due.entries.remove(&slot);
+        assert!(due.look(at(1)).is_empty());
+        assert!(!due.enter(at(22), ()).1, "the task looks at 20 anyway");
+        assert!(due.look(at(20)).is_empty());
+        assert_eq!(due.armed, at(22));
+    }
+
+    #[test]
+    fn an_empty_agenda_is_left_alone() {
+        let mut due = Due::new();
+        let (slot, _) = due.enter(at(20), ());
+        due.entries.remove(&slot);
+        assert!(due.look(at(20)).is_empty());
+        assert_eq!(due.armed, Moment::MAX);
     }
 }
