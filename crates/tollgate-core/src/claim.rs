@@ -72,6 +72,9 @@ pub struct Details {
     /// What the user added.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub meta: BTreeMap<String, String>,
+    /// How often a holder has changed what is said here: where copies differ, the one with the most counts.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub revision: u32,
     /// What those need to know who take the same locks with a deadlock policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stake: Option<Stake>,
@@ -93,6 +96,7 @@ impl Details {
             pid,
             since_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
             meta: BTreeMap::new(),
+            revision: 0,
             stake: None,
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::{Stream, StreamExt, stream};
 use serde::{Deserialize, Serialize};
-use tollgate_types::Token;
+use tollgate_types::{Mode, Token};
 
 use crate::backend::BoxStream;
 use crate::claim::Details;
@@ -101,7 +101,8 @@ impl Election {
 
     /// Campaigns, leads while `work` goes on, and resigns. `work` is cancelled when the leadership is lost.
     ///
-    /// Fails with `Lost` also if `work` came to its end but the leadership had not lasted until then.
+    /// Fails with `Lost` also if `work` came to its end but the leadership had not lasted until then. It resigns when every
+    /// [`Work`] is dropped: what `work` gives back must not contain one.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -130,7 +131,8 @@ impl Election {
     /// Who leads now, if anybody does.
     pub async fn leader(&self) -> Result<Option<Leader>> {
         Ok(self.locks.inspect(&self.name).await?.and_then(|state| {
-            let leads = state.holders.into_iter().next_back()?;
+            // Who shares the lock with others leads nobody.
+            let leads = state.holders.into_iter().next_back().filter(|holder| holder.mode == Mode::Exclusive)?;
             let value = leads.details.meta.get(Self::VALUE).cloned().unwrap_or_default();
             // Whoever took the lock without a token is no leader that anybody could tell from the next.
             Some(Leader { epoch: leads.token?, value, details: leads.details })
@@ -209,9 +211,7 @@ impl Seen {
     /// Whether this one, or what it proclaims, comes after all that was seen. A look at a node that lags behind does not.
     fn is_news(&mut self, leader: &Leader) -> bool {
         let is_news = match &self.last {
-            Some(last) => {
-                leader.epoch > last.epoch || leader.epoch == last.epoch && leader.value != last.value
-            }
+            Some(last) => (leader.epoch, leader.details.revision) > (last.epoch, last.details.revision),
             None => true,
         };
         self.failed = false;
@@ -235,6 +235,7 @@ pub(crate) fn said(value: String) -> Details {
 pub(crate) fn say(said: &mut Details, value: String) -> Result<()> {
     let mut next = said.clone();
     next.meta.insert(Election::VALUE.to_owned(), value);
+    next.revision += 1;
     next.check()?;
     *said = next;
     Ok(())

@@ -94,7 +94,11 @@ impl Leadership {
     pub(crate) async fn finish(self) -> Result<()> {
         self.guard.check()?;
         self.resigning.send_replace(true);
-        self.works.none_left().await;
+        tokio::select! {
+            biased;
+            () = self.works.none_left() => {}
+            cause = self.guard.lost() => return Err(self.lost_error(cause)),
+        }
         match Arc::into_inner(self.guard) {
             Some(guard) => guard.finish().await,
             None => Ok(()),

@@ -7,6 +7,7 @@ use tollgate_types::{LockName, Mode, Moment, OnDeadlock};
 
 use crate::backend::{Attempt, Release};
 use crate::claim::Claim;
+use crate::capabilities::Queue;
 use crate::client::Client;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -336,8 +337,16 @@ impl LockRequest {
             let asked = match self.ask(most, started).await {
                 Err(error) if error.kind() == ErrorKind::Deadlock && settling && late < LATE => {
                     late += 1;
-                    let settled = self.client.background.none_left();
-                    let _ = tokio::time::timeout(PATIENCE, settled).await;
+                    let clock = &self.client.clock;
+                    let patience = most.map_or(Moment::MAX, |most| started + most);
+                    tokio::select! {
+                        () = self.client.background.none_left() => continue,
+                        () = clock.sleep_until(patience.min(clock.now() + PATIENCE)) => {}
+                        error = self.client.closing() => return Err(error.during("acquire")),
+                    }
+                    if clock.now() >= patience {
+                        return Err(error);
+                    }
                     continue;
                 }
                 asked => asked?,
@@ -411,18 +420,16 @@ impl LockRequest {
         })
     }
 
-    /// What the claim shows of itself, where those who wait look after its policy and not the engine.
+    /// What the claim shows of itself, where those who wait look after their policies and not the engine. One without a
+    /// policy shows it, too: others may compare their age with its party's.
     async fn stake(&self) -> Result<Option<Stake>> {
-        match (&self.party, self.on_deadlock) {
-            (Some(party), policy @ (OnDeadlock::WaitDie | OnDeadlock::WoundWait)) => {
-                let backend = &*self.client.backend;
-                if backend.capabilities().detect {
-                    return Ok(None);
-                }
-                Stake::of(backend, party, policy).await.map(Some)
-            }
-            _ => Ok(None),
+        let Some(party) = &self.party else { return Ok(None) };
+        let backend = &*self.client.backend;
+        let capabilities = backend.capabilities();
+        if capabilities.detect || capabilities.queue != Queue::Fifo {
+            return Ok(None);
         }
+        Stake::of(backend, party, self.on_deadlock).await.map(Some)
     }
 
     /// The grant becomes a guard.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tollgate_types::{Age, OwnerId, Party, PartyId};
 
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// A task or transaction that joins several claims. Clones are the same party, and it keeps its age across
 /// retries: it gets older, and in the end wins against those who came later.
@@ -77,7 +77,7 @@ impl PartyHandle {
         let mut pauses = Pauses::default();
         loop {
             match attempt().await {
-                Err(error) if Pauses::help(error.kind()) => tokio::time::sleep(pauses.next()).await,
+                Err(error) if pauses.help(&error) => tokio::time::sleep(pauses.next()).await,
                 other => return other,
             }
         }
@@ -100,7 +100,7 @@ impl PartyHandle {
         let mut pauses = Pauses::default();
         loop {
             match attempt() {
-                Err(error) if Pauses::help(error.kind()) => std::thread::sleep(pauses.next()),
+                Err(error) if pauses.help(&error) => std::thread::sleep(pauses.next()),
                 other => return other,
             }
         }
@@ -111,15 +111,29 @@ impl PartyHandle {
 #[derive(Debug, Default)]
 struct Pauses {
     taken: u32,
+    /// How often the party was in its own way.
+    itself: u32,
 }
 
 impl Pauses {
     const FIRST: Duration = Duration::from_millis(2);
     const LONGEST: Duration = Duration::from_millis(250);
 
-    /// Whether starting over after an error of this kind may go better.
-    fn help(kind: ErrorKind) -> bool {
-        matches!(kind, ErrorKind::Deadlock | ErrorKind::Timeout | ErrorKind::Lost)
+    /// After how many tries a party that is in its own way holds something that no attempt gives back.
+    const ITSELF: u32 = 5;
+
+    /// Whether starting over after this may go better.
+    fn help(&mut self, error: &Error) -> bool {
+        match error.kind() {
+            ErrorKind::Timeout | ErrorKind::Lost => true,
+            ErrorKind::Deadlock if error.is_retryable() => true,
+            // What an attempt dropped may not have left yet.
+            ErrorKind::Deadlock => {
+                self.itself += 1;
+                self.itself < Self::ITSELF
+            }
+            _ => false,
+        }
     }
 
     /// How long to wait this time.

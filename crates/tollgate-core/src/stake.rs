@@ -1,8 +1,9 @@
 //! Deadlock policies on engines that have a queue and know nothing of them: everything is decided by what claims show of
 //! themselves, by those who wait.
 //!
-//! A claim shows its party's age from the moment it is in the queue, and nobody gets ahead of it later: so wait-die looks once,
-//! from its place. By wound-wait an older one that comes later matters, too: whoever waits keeps looking.
+//! A claim shows its party's age from the moment it is in the queue, and as long as it keeps its place nobody gets ahead of it:
+//! so wait-die looks at once, and then only now and then, for a place that was lost in a stop is taken anew at the end. By
+//! wound-wait an older one that comes later matters, too: whoever waits keeps looking.
 
 use std::time::Duration;
 
@@ -24,14 +25,16 @@ const FIRST_LOOK: Duration = Duration::from_millis(1);
 /// The longest pause before a claim that is not in the queue yet is looked for again.
 const NOT_THERE_YET: Duration = Duration::from_millis(250);
 
-/// How long a claim by wound-wait waits before it looks again who came: longer in a crowd, which is read at every look.
+/// How long a claim by wound-wait waits before it looks again who came, and one by wait-die before it looks whether it still
+/// has its place: longer in a crowd, which is read at every look.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
+const LOOK_BACK: Duration = Duration::from_secs(1);
 const LOOK_AT_LEAST: Duration = Duration::from_secs(10);
 
 /// How many looks in a row must show a claim's own party ahead of it: it may have dropped a guard a moment ago.
 const REALLY_ITSELF: u32 = 4;
 
-/// What a claim with a deadlock policy shows of itself.
+/// What a claim with a party shows of itself, for those with a deadlock policy.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -39,7 +42,7 @@ const REALLY_ITSELF: u32 = 4;
 /// let locks = tollgate::connect("memory:doc-stake").await?;
 /// let guard = locks.lock("a").acquire().await?;
 /// let state = locks.inspect("a").await?.expect("it is held");
-/// assert_eq!(state.holders[0].details.stake, None, "it has no policy");
+/// assert_eq!(state.holders[0].details.stake, None, "it has no party");
 /// # drop(guard);
 /// # Ok(())
 /// # }
@@ -79,7 +82,8 @@ impl Stake {
 
 /// Waits for the lock as long as the claim's policy allows.
 pub(crate) async fn acquire(backend: &dyn Backend, clock: &dyn Clock, claim: &Claim) -> Result<Grant> {
-    let Some(stake) = &claim.details.stake else { return backend.acquire(claim).await };
+    let stake = claim.details.stake.as_ref().filter(|stake| stake.on_deadlock != OnDeadlock::Timeout);
+    let Some(stake) = stake else { return backend.acquire(claim).await };
     tokio::select! {
         biased;
         grant = backend.acquire(claim) => grant,
@@ -89,7 +93,10 @@ pub(crate) async fn acquire(backend: &dyn Backend, clock: &dyn Clock, claim: &Cl
 
 /// Ends when the claim must not wait any longer.
 async fn stand_by(backend: &dyn Backend, clock: &dyn Clock, claim: &Claim, stake: &Stake) -> Error {
-    let capabilities = backend.capabilities();
+    // Where locks hang on connections, those who are there are only seen late.
+    let keeps_its_place = backend.capabilities().liveness != Liveness::Process;
+    let again =
+        if stake.on_deadlock == OnDeadlock::WaitDie && keeps_its_place { LOOK_BACK } else { LOOK_AGAIN };
     let (mut pause, mut itself) = (FIRST_LOOK, 0);
     loop {
         clock.sleep_until(clock.now() + pause).await;
@@ -110,10 +117,6 @@ async fn stand_by(backend: &dyn Backend, clock: &dyn Clock, claim: &Claim, stake
             Some(conflict) => return conflict.into(),
             None => itself = 0,
         }
-        // Nobody gets ahead of it later, and where locks hang on connections, those who are there are only seen late.
-        if stake.on_deadlock == OnDeadlock::WaitDie && capabilities.liveness != Liveness::Process {
-            return std::future::pending().await;
-        }
         for token in queue.wounded(claim.mode, stake) {
             match backend.revoke(&claim.name, token).await {
                 // Whoever may not break locks cannot make the younger leave.
@@ -123,7 +126,7 @@ async fn stand_by(backend: &dyn Backend, clock: &dyn Clock, claim: &Claim, stake
             }
         }
         let tens = u32::try_from((queue.ahead.len() + queue.behind.len()) / 10).unwrap_or(u32::MAX);
-        pause = LOOK_AGAIN.saturating_mul(tens.saturating_mul(tens).saturating_add(1)).min(LOOK_AT_LEAST);
+        pause = again.saturating_mul(tens.saturating_mul(tens).saturating_add(1)).min(LOOK_AT_LEAST);
     }
 }
 
@@ -156,12 +159,16 @@ impl<'a> Queue<'a> {
     /// Why a claim of this mode must not wait here.
     fn conflict(&self, mode: Mode, own: &Stake) -> Option<Conflict> {
         let ahead = self.ahead.iter().filter(|rival| mode.may_wait_for(rival.mode));
-        for Rival { mode: theirs, stake, .. } in ahead {
+        let wounds = own.on_deadlock == OnDeadlock::WoundWait;
+        let mut permits = 0;
+        for Rival { mode: theirs, stake, token } in ahead {
             let Some(stake) = stake else { continue };
-            let wounds = own.on_deadlock == OnDeadlock::WoundWait;
-            // Of a semaphore's permits another one may come free.
-            if stake.party == own.party && !(wounds && *theirs == mode && mode.capacity() > 1) {
-                return Some(Conflict::Itself);
+            if stake.party == own.party {
+                permits += u32::from(*theirs == mode && token.is_some());
+                // Of a semaphore's permits another one may come free, as long as not all of them are its own.
+                if !wounds || *theirs != mode || mode.capacity() == 1 || permits >= mode.capacity() {
+                    return Some(Conflict::Itself);
+                }
             }
             if !wounds && stake.seniority() < own.seniority() {
                 return Some(Conflict::Elder(stake.party));
@@ -200,6 +207,7 @@ impl<'a> Queue<'a> {
 
 impl From<Conflict> for Error {
     fn from(conflict: Conflict) -> Self {
-        Self::new(ErrorKind::Deadlock, conflict.to_string())
+        // Who is in its own way stays so.
+        Self::new(ErrorKind::Deadlock, conflict.to_string()).retryable(conflict != Conflict::Itself)
     }
 }

@@ -24,12 +24,20 @@ impl<D> Engine<D> {
                 }
                 ((age, id) < own).then_some(Conflict::Elder(id))
             }),
-            OnDeadlock::WoundWait => rivals.find_map(|(_, place)| {
-                let itself = self.parties.standings[place.party?].id == party.id;
-                // Of a semaphore's permits another one may come free.
-                (itself && (place.mode != claim.mode || claim.mode.capacity() == 1))
-                    .then_some(Conflict::Itself)
-            }),
+            OnDeadlock::WoundWait => {
+                let mut permits = 0;
+                rivals.find_map(|(_, place)| {
+                    if self.parties.standings[place.party?].id != party.id {
+                        return None;
+                    }
+                    let is_permit = place.mode == claim.mode && matches!(place.state, State::Holding { .. });
+                    permits += u32::from(is_permit);
+                    // Of a semaphore's permits another one may come free, as long as not all of them are its own.
+                    let capacity = claim.mode.capacity();
+                    (place.mode != claim.mode || capacity == 1 || permits >= capacity)
+                        .then_some(Conflict::Itself)
+                })
+            }
             _ => None,
         }
     }

@@ -10,7 +10,7 @@ use tollgate_core::{
     Age, BoxFuture, Capabilities, Claim, Contention, Details, Error, ErrorKind, Grant, LockName, Mode,
     Moment, OwnerId, Result, Token,
 };
-use tollgate_sql::{Ask, Database, LeftBehind, Lent, Seen, Ticket, millis, of_leases, within, written};
+use tollgate_sql::{Ask, Database, LeftBehind, Lent, Seen, Ticket, millis, of_leases, unsaid, within, written};
 
 use crate::error::{Trouble, silent};
 use crate::link::{Answer, Link};
@@ -326,6 +326,7 @@ impl Database for MySql {
                 self.known.note(name, sent);
                 return Ok(Some(sent));
             }
+            let says_something = details.is_some();
             let values = vec![name.into(), owner(grant.owner), ttl.into(), details.into()];
             if answer.is_some() {
                 // It has expired in its row, or was written as it was, which counts as not changed.
@@ -334,7 +335,14 @@ impl Database for MySql {
             let (sent, answer) = match answer {
                 Some(answer) => answer,
                 // Somebody sits on the lock's row. That must cost nobody a lock.
-                None if is_exclusive => self.links.run(Statement::ExtendBeside, values[..3].to_vec()).await?,
+                None if is_exclusive => {
+                    let beside = self.links.run(Statement::ExtendBeside, values[..3].to_vec()).await?;
+                    // What the holder says is in the row alone.
+                    if says_something && beside.1.says_yes() {
+                        return Err(unsaid());
+                    }
+                    beside
+                }
                 None => self.links.run(Statement::Extend, values).await?,
             };
             Ok(answer.says_yes().then_some(sent))

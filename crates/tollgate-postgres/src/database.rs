@@ -11,7 +11,7 @@ use tollgate_core::{
     Age, BoxFuture, Capabilities, Claim, Contention, Details, Error, ErrorKind, Grant, LockName, Mode,
     Moment, OwnerId, Result, Token,
 };
-use tollgate_sql::{Ask, Database, LeftBehind, Lent, Seen, Ticket, millis, of_leases, written};
+use tollgate_sql::{Ask, Database, LeftBehind, Lent, Seen, Ticket, millis, of_leases, unsaid, written};
 
 use crate::error::Trouble;
 use crate::link::{Link, Value};
@@ -35,6 +35,8 @@ const MOMENT: Duration = Duration::from_millis(250);
 const TO_WITHDRAW: Duration = Duration::from_millis(300);
 /// How often a release tries to get past somebody who sits on the row.
 const BLOCKED_TRIES: u32 = 10;
+/// The pause before a row that somebody sat on is asked for again.
+const A_LITTLE: Duration = Duration::from_millis(20);
 
 /// One client of a PostgreSQL.
 pub struct Postgres {
@@ -244,7 +246,20 @@ impl Database for Postgres {
                 return Ok(Some(sent));
             }
             // Somebody sits on the row, or its time is over.
-            self.links.run(Statement::ExtendBeside, &values[..3]).await.map(said)
+            let beside = self.links.run(Statement::ExtendBeside, &values[..3]).await.map(said)?;
+            if details.is_none() || beside.is_none() {
+                return Ok(beside);
+            }
+            // What the holder says is in the row alone. Those who come and look sit on it for a moment each.
+            let clock = &self.links.clock;
+            for _ in 0..BLOCKED_TRIES {
+                clock.sleep_until(clock.now() + A_LITTLE).await;
+                let (sent, rows) = self.links.run(Statement::Renew, &values).await?;
+                if !rows.is_empty() {
+                    return Ok(Some(sent));
+                }
+            }
+            Err(unsaid())
         })
     }
 

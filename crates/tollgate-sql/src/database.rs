@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tollgate_core::queued::Acquired;
 use tollgate_core::{
-    Age, BoxFuture, Capabilities, Claim, Details, Error, Grant, Holder, LockName, Mode, Moment, OwnerId,
-    Result, Token, Waiter,
+    Age, BoxFuture, Capabilities, Claim, Details, Error, ErrorKind, Grant, Holder, LockName, Mode, Moment,
+    OwnerId, Result, Token, Waiter,
 };
 
 /// A place in a lock's queue.
@@ -144,6 +144,13 @@ impl Seen {
 /// Details as they are stored.
 pub fn written(details: &Details) -> Result<String> {
     serde_json::to_string(details).map_err(|error| Error::invalid("meta cannot be written").caused_by(error))
+}
+
+/// What a holder is told whose lock was renewed though nothing could be written into the lock's row.
+pub fn unsaid() -> Error {
+    let message = "somebody's transaction sits on the lock's row, so that what is said there of its holder could not be \
+                   changed; the lock itself goes on; try again";
+    Error::new(ErrorKind::Unavailable, message)
 }
 
 /// In whole milliseconds, as databases count.

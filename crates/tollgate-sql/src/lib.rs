@@ -17,7 +17,7 @@ mod within;
 
 pub use backend::SqlBackend;
 pub use capabilities::{Style, of_leases, of_sessions};
-pub use database::{Ask, Database, Seen, Ticket, millis, written};
+pub use database::{Ask, Database, Seen, Ticket, millis, unsaid, written};
 pub use identifier::{check_identifier, named};
 pub use left_behind::{Kept, LeftBehind};
 pub use pool::{Lent, Pool};

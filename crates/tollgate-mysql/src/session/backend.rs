@@ -279,11 +279,7 @@ impl Backend for SessionBackend {
                 return Ok(Extension::Lost { cause: LossCause::Gone });
             };
             if let Some(details) = details {
-                let mut state = entry.state();
-                state.details = details.clone();
-                state.outdated = true;
-                drop(state);
-                self.shared.clerk.is_needed(&self.shared);
+                self.shared.say(&entry, details).await?;
             }
             if !*entry.lost.borrow() && self.shared.is_held(&entry).await? {
                 return Ok(Extension::Extended { deadline: Deadline::Never });

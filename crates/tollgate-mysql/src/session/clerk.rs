@@ -9,11 +9,14 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
+use tollgate_core::{Details, Result};
 
 use super::backend::Shared;
 use super::books::{Entry, WORTH_NOTING};
+use super::desk::TO_ANSWER;
 use super::key::key;
 use super::view::hex;
+use crate::error::silent;
 
 /// How often the server is asked whether it knows our locks.
 const ROUND: Duration = Duration::from_secs(1);
@@ -30,6 +33,8 @@ const REST_AFTER: u32 = 20;
 pub(super) struct Clerk {
     awake: AtomicBool,
     bell: Notify,
+    /// Only one writes at a time: what is newer must not be written first.
+    pen: tokio::sync::Mutex<()>,
 }
 
 impl Clerk {
@@ -99,11 +104,32 @@ impl Shared {
 
     /// Writes down who has been there for a while.
     async fn note(&self) {
+        let is_due = |entry: &Arc<Entry>| entry.since.elapsed() >= WORTH_NOTING;
+        // What could not be written is tried again.
+        let _ = self.write_down(self.books.all().into_iter().filter(is_due)).await;
+    }
+
+    /// Writes down what a holder says of itself now. Goes on if it is dropped.
+    pub(super) async fn say(self: &Arc<Self>, entry: &Arc<Entry>, details: &Details) -> Result<()> {
+        {
+            let mut state = entry.state();
+            state.details = details.clone();
+            state.outdated = true;
+        }
+        self.clerk.is_needed(self);
+        let (shared, entry) = (self.clone(), entry.clone());
+        let said = self.keeper.spawn(async move { shared.write_down([entry]).await });
+        said.await.unwrap_or_else(|_| Err(silent(TO_ANSWER).into_error("what was said")))
+    }
+
+    /// Writes down of each of `entries` what is not as it was.
+    async fn write_down(&self, entries: impl IntoIterator<Item = Arc<Entry>>) -> Result<()> {
+        let _pen = self.clerk.pen.lock().await;
         let mut due = Vec::new();
         let mut rows = String::new();
-        for entry in self.books.all() {
+        for entry in entries {
             let mut state = entry.state();
-            if state.outdated && !state.over && entry.since.elapsed() >= WORTH_NOTING {
+            if state.outdated && !state.over {
                 state.outdated = false;
                 state.written = true;
                 let details = serde_json::to_string(&state.details).unwrap_or_default();
@@ -119,12 +145,14 @@ impl Shared {
             }
         }
         if due.is_empty() {
-            return;
+            return Ok(());
         }
         let note = format!("replace into {} values {rows}", self.desk.texts.sessions);
-        if self.desk.ask(note).await.is_err() {
+        let written = self.desk.ask(note).await;
+        if written.is_err() {
             due.iter().for_each(|entry| entry.state().outdated = true);
         }
+        written.map(drop)
     }
 
     /// Asks the server whether it knows everybody's lock, or that they wait for it. Answers whether it said anything.

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use mysql_async::Row;
 use mysql_async::prelude::Queryable;
+use mysql_async::{Row, ServerError};
 use tokio::runtime::{Handle, Id};
 use tollgate_core::{Keeper, Result};
 
@@ -20,6 +20,8 @@ use crate::schema::{self, Tables};
 pub(super) const TO_ANSWER: Duration = Duration::from_secs(5);
 /// How many connections that nobody needs are kept, and how long the others are.
 const KEPT: (usize, Duration) = (2, Duration::from_secs(10));
+/// What the server says of a connection that it does not have.
+const UNKNOWN_THREAD: u16 = 1094;
 
 /// The connections.
 pub(super) struct Desk {
@@ -160,8 +162,21 @@ impl Desk {
 
 /// A connection that is gone cannot be ended: that is what was wanted.
 fn unless_gone(error: tollgate_core::Error) -> Result<()> {
-    let gone = std::error::Error::source(&error)
-        .and_then(|source| source.downcast_ref::<mysql_async::Error>())
-        .is_some_and(|source| matches!(source, mysql_async::Error::Server(said) if said.code == 1094));
-    if gone { Ok(()) } else { Err(error) }
+    let said = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<ServerError>());
+    if said.is_some_and(|said| said.code == UNKNOWN_THREAD) { Ok(()) } else { Err(error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn to_end_what_is_gone_is_no_failure() {
+        let said = |code| {
+            let error = ServerError { code, message: "Unknown thread id: 7".into(), state: "HY000".into() };
+            Trouble::of(mysql_async::Error::Server(error)).into_error("the request")
+        };
+        assert!(unless_gone(said(UNKNOWN_THREAD)).is_ok());
+        assert!(unless_gone(said(1095)).is_err(), "it is there, and somebody else's");
+    }
 }

@@ -307,11 +307,7 @@ impl Backend for AdvisoryBackend {
                 return Ok(Extension::Lost { cause: LossCause::Gone });
             };
             if let Some(details) = details {
-                let mut state = entry.state();
-                state.details = Some(details.clone());
-                state.outdated = true;
-                drop(state);
-                self.shared.clerk.is_needed(&self.shared);
+                self.shared.say(&entry, details).await?;
             }
             Ok(match self.shared.is_connected(&entry, lost::TO_PING).await {
                 true => Extension::Extended { deadline: Deadline::Never },

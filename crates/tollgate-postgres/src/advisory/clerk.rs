@@ -9,9 +9,12 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 use tokio_postgres::types::Type;
+use tollgate_core::{Details, Result};
 
 use super::backend::Shared;
 use super::books::{Entry, Hopeless, WORTH_NOTING};
+use super::sessions::TO_ANSWER;
+use crate::error::silent;
 use crate::link::Value;
 
 /// How often those who wait are looked after.
@@ -28,6 +31,8 @@ const UNKNOWN: u32 = 2;
 pub(super) struct Clerk {
     awake: AtomicBool,
     bell: Notify,
+    /// Only one writes at a time: what is newer must not be written first.
+    pen: tokio::sync::Mutex<()>,
 }
 
 impl Clerk {
@@ -100,10 +105,31 @@ impl Shared {
 
     /// Writes down who has been there for a while.
     async fn note(&self) {
-        let mut due = Vec::new();
-        for entry in self.books.all() {
+        let is_due = |entry: &Arc<Entry>| entry.since.elapsed() >= WORTH_NOTING;
+        // What could not be written is tried again.
+        let _ = self.write_down(self.books.all().into_iter().filter(is_due)).await;
+    }
+
+    /// Writes down what a holder says of itself now. Goes on if it is dropped.
+    pub(super) async fn say(self: &Arc<Self>, entry: &Arc<Entry>, details: &Details) -> Result<()> {
+        {
             let mut state = entry.state();
-            if state.outdated && !state.over && entry.since.elapsed() >= WORTH_NOTING {
+            state.details = Some(details.clone());
+            state.outdated = true;
+        }
+        self.clerk.is_needed(self);
+        let (shared, entry) = (self.clone(), entry.clone());
+        let said = self.keeper.spawn(async move { shared.write_down([entry]).await });
+        said.await.unwrap_or_else(|_| Err(silent(TO_ANSWER).into_error("what was said")))
+    }
+
+    /// Writes down of each of `entries` what is not as it was.
+    async fn write_down(&self, entries: impl IntoIterator<Item = Arc<Entry>>) -> Result<()> {
+        let _pen = self.clerk.pen.lock().await;
+        let mut due = Vec::new();
+        for entry in entries {
+            let mut state = entry.state();
+            if state.outdated && !state.over {
                 state.outdated = false;
                 state.written = true;
                 let details = serde_json::to_string(state.details.as_ref().unwrap_or(&entry.claim.details))
@@ -114,7 +140,7 @@ impl Shared {
             }
         }
         if due.is_empty() {
-            return;
+            return Ok(());
         }
         let labels: Vec<&str> = due.iter().map(|(entry, ..)| &*entry.place.label).collect();
         let names: Vec<&str> = due.iter().map(|(entry, ..)| entry.claim.name.as_str()).collect();
@@ -126,9 +152,11 @@ impl Shared {
             (&tokens, Type::INT8_ARRAY),
             (&details, Type::TEXT_ARRAY),
         ];
-        if self.sessions.ask(&self.sessions.texts.note, &values).await.is_err() {
+        let written = self.sessions.ask(&self.sessions.texts.note, &values).await;
+        if written.is_err() {
             due.iter().for_each(|(entry, ..)| entry.state().outdated = true);
         }
+        written.map(drop)
     }
 
     /// Finds out whose wait will not end by itself: a silent connection says nothing of it.

@@ -73,7 +73,9 @@ fn holder(shown: &[Option<Shown>]) -> Option<(Vec<u8>, Holder)> {
         let mut left: Vec<Duration> = same.iter().map(|shown| shown.left.unwrap_or(Duration::MAX)).collect();
         left.sort_unstable_by(|a, b| b.cmp(a));
         let expires_in = left.get(enough - 1).copied().filter(|left| *left < Duration::MAX);
-        let details = one.details.clone().unwrap_or_default();
+        // A node may have missed what the holder said last.
+        let said = same.iter().filter_map(|shown| shown.details.as_ref());
+        let details = said.max_by_key(|details| details.revision).cloned().unwrap_or_default();
         Some((one.owner.clone(), Holder { mode: Mode::Exclusive, token, expires_in, details }))
     })
 }
@@ -261,6 +263,15 @@ mod tests {
         assert_eq!(seen.token.map(Token::get), Some(7));
         assert_eq!(seen.expires_in, Some(Duration::from_millis(10)));
         assert!(holder(&[shown('a', 7, 30), shown('b', 8, 10), None]).is_none());
+    }
+
+    #[test]
+    fn a_node_that_missed_what_the_holder_said_last_does_not_count() {
+        let said = |details: &str| Shown::parse(format!("{} 7 5 {details}", "a".repeat(32)).as_bytes(), "30");
+        let (old, new) = (said("{}"), said(r#"{"meta":{"value":"ready"},"revision":1}"#));
+        for shown in [[old.clone(), new.clone(), None], [new, old, None]] {
+            assert_eq!(holder(&shown).unwrap().1.details.meta["value"], "ready");
+        }
     }
 
     #[test]

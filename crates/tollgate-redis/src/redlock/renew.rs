@@ -20,6 +20,15 @@ use crate::reply::written;
 #[derive(Default)]
 pub(super) struct Healing {
     owners: Mutex<HashMap<OwnerId, Arc<AtomicBool>>>,
+    /// What holders have said since they took their locks. It goes along with every renewal: a node may have missed it.
+    said: Mutex<HashMap<OwnerId, Spoken>>,
+}
+
+/// Details as they are stored.
+#[derive(Debug, Clone, Default)]
+struct Spoken {
+    revision: u32,
+    text: Vec<u8>,
 }
 
 impl Healing {
@@ -32,8 +41,27 @@ impl Healing {
         Renewal { healing: self.clone(), owner, released }
     }
 
+    fn said(&self) -> MutexGuard<'_, HashMap<OwnerId, Spoken>> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a renewal says: what is new, or what was said last, or nothing.
+    fn says(&self, owner: OwnerId, details: Option<&Details>) -> Result<Vec<u8>> {
+        let Some(details) = details else {
+            return Ok(self.said().get(&owner).map(|said| said.text.clone()).unwrap_or_default());
+        };
+        let new = Spoken { revision: details.revision, text: written(details)? };
+        let mut all = self.said();
+        let last = all.entry(owner).or_default();
+        if new.revision >= last.revision {
+            last.clone_from(&new);
+        }
+        Ok(new.text)
+    }
+
     /// The grant is given back from here on.
     pub(super) fn forget(&self, owner: OwnerId) {
+        self.said().remove(&owner);
         if let Some(released) = self.owners().get(&owner) {
             released.store(true, Ordering::Release);
         }
@@ -82,7 +110,7 @@ impl RedlockBackend {
         details: Option<&Details>,
     ) -> Result<Extension> {
         self.capabilities.check_ttl(ttl)?;
-        let details = details.map(written).transpose()?.unwrap_or_default();
+        let details = self.healing.says(grant.owner, details)?;
         let renewal = self.healing.begin(grant.owner);
         let links = self.lanes.links().await?;
         let sent = self.clock.now();
@@ -115,7 +143,10 @@ impl RedlockBackend {
                 }
                 Ok(Extension::Extended { deadline: Deadline::counted_from(sent, ttl) })
             }
-            (Some(Outcome::Gone), _) => Ok(Extension::Lost { cause: LossCause::Gone }),
+            (Some(Outcome::Gone), _) => {
+                self.healing.said().remove(&grant.owner);
+                Ok(Extension::Lost { cause: LossCause::Gone })
+            }
             (outcome, _) => {
                 let unknown = matches!(outcome, Some(Outcome::Unclear { unknown: true }));
                 drop(round);

@@ -1,6 +1,9 @@
 //! Deadlocks: philosophers who each take the fork to their left and then the one to their right. Everybody eats.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use futures_util::future::join_all;
+use tokio::sync::Barrier;
 use tollgate_core::{Guards, Locks, OnDeadlock, PartyHandle};
 
 use super::prelude::*;
@@ -14,6 +17,9 @@ pub(super) const CASES: &[Case] = &[
     case!(by_wait_die_the_younger_gives_up if queues),
     case!(by_wound_wait_the_younger_makes_way if wounds),
     case!(by_wound_wait_the_younger_loses_its_place if wounds),
+    case!(by_wound_wait_nobody_waits_for_its_own_permits if wounds_semaphores),
+    case!(a_party_without_a_policy_has_its_age if queues),
+    case!(a_party_in_its_own_way_does_not_try_for_ever if queues),
     case!(a_party_that_dropped_a_lock_may_take_it_again if queues),
     case!(a_wait_counts_the_engines_time_too if queues),
     case!(the_youngest_in_a_circle_is_told_of_it if detects),
@@ -25,6 +31,10 @@ fn wounds(capabilities: &Capabilities) -> bool {
     queues(capabilities)
         && capabilities.revoke == Revoke::Forced
         && capabilities.liveness != Liveness::Process
+}
+
+fn wounds_semaphores(capabilities: &Capabilities) -> bool {
+    wounds(capabilities) && capabilities.modes.permit
 }
 
 fn detects(capabilities: &Capabilities) -> bool {
@@ -40,80 +50,106 @@ enum Manners {
     By(OnDeadlock),
 }
 
-/// Long enough for everybody to have a fork before anybody wants a second one.
-const PONDER: Duration = Duration::from_millis(5);
-
 /// How long somebody without another policy waits for a fork.
 const GIVE_UP: Duration = Duration::from_millis(100);
 
+/// One who dines.
+struct Philosopher<'a> {
+    locks: &'a Locks,
+    left: &'a LockName,
+    right: &'a LockName,
+    manners: Manners,
+    /// Where everybody who has taken one fork of its first meal waits for the others: so there is a circle.
+    circle: &'a Barrier,
+}
+
+/// Has philosophers dine until everybody has had enough. Where nobody may starve those who had enough go on eating until
+/// then, so that whoever is always pushed aside never gets up.
 async fn dine(world: &World, manners: Manners) {
+    let is_fair = queues(world.capabilities()) && !matches!(manners, Manners::By(OnDeadlock::Timeout));
     for (philosophers, meals) in [(5, 3), (scale(20, 100), 1)] {
         let forks: Vec<LockName> =
             (0..philosophers).map(|fork| world.name(&format!("fork-{philosophers}-{fork}"))).collect();
         let clients = join_all((0..4).map(|_| world.locks())).await;
+        let circle = &Barrier::new(philosophers);
+        let (hungry, vain) = (&AtomicUsize::new(philosophers), &AtomicUsize::new(0));
         let tables = (0..philosophers).map(|seat| {
-            let (locks, left, right) = (&clients[seat % 4], &forks[seat], &forks[(seat + 1) % philosophers]);
+            let (left, right) = (&forks[seat], &forks[(seat + 1) % philosophers]);
+            let philosopher = Philosopher { locks: &clients[seat % 4], left, right, manners, circle };
             async move {
-                for _ in 0..meals {
-                    eat(locks, left, right, manners).await;
+                for meal in 1.. {
+                    vain.fetch_add(philosopher.eat(meal == 1).await, Ordering::Relaxed);
+                    if meal == meals {
+                        hungry.fetch_sub(1, Ordering::Relaxed);
+                    }
+                    if meal >= meals && (!is_fair || hungry.load(Ordering::Relaxed) == 0) {
+                        break;
+                    }
                 }
             }
         });
         join_all(tables).await;
+        let met = vain.load(Ordering::Relaxed) > 0;
+        assert!(met || matches!(manners, Manners::Set), "nobody had to give way, though all were in one circle");
         for fork in &forks {
             world.until_idle(fork).await;
         }
     }
 }
 
-/// Returns when a meal was eaten with both forks in hand from its beginning to its end.
-async fn eat(locks: &Locks, left: &LockName, right: &LockName, manners: Manners) {
-    let party = PartyHandle::new();
-    party
-        .retry(async || {
-            let both = take(locks, left, right, manners, &party).await?;
-            tokio::time::sleep(Duration::from_millis(1)).await;
-            for fork in both {
-                if fork.release().await? == Release::AlreadyLost {
-                    return Err(Error::new(
-                        ErrorKind::Lost,
-                        "somebody older took a fork away during the meal",
-                    ));
+impl Philosopher<'_> {
+    /// Returns when a meal was eaten with both forks in hand from its beginning to its end. Answers how often it was tried in
+    /// vain.
+    async fn eat(&self, is_first: bool) -> usize {
+        let (party, tries) = (PartyHandle::new(), AtomicUsize::new(0));
+        party
+            .retry(async || {
+                let try_number = tries.fetch_add(1, Ordering::Relaxed);
+                let both = self.take(&party, is_first && try_number == 0).await?;
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                for fork in both {
+                    if fork.release().await? == Release::AlreadyLost {
+                        return Err(Error::new(
+                            ErrorKind::Lost,
+                            "somebody older took a fork away during the meal",
+                        ));
+                    }
                 }
-            }
-            Ok(())
-        })
-        .await
-        .expect("a philosopher eats");
-}
+                Ok(())
+            })
+            .await
+            .expect("a philosopher eats");
+        tries.into_inner() - 1
+    }
 
-async fn take(
-    locks: &Locks,
-    left: &LockName,
-    right: &LockName,
-    manners: Manners,
-    party: &PartyHandle,
-) -> Result<Vec<Guard>, Error> {
-    let policy = match manners {
-        Manners::Set => {
-            let set: Guards = locks.lock_all([left, right]).party(party).acquire().await?;
-            return Ok(set.into_iter().collect());
-        }
-        Manners::By(policy) => policy,
-    };
-    let fork = |name: &LockName| {
-        let request = locks.lock(name).party(party).on_deadlock(policy);
-        if policy == OnDeadlock::Timeout { request.wait(GIVE_UP) } else { request }
-    };
-    let left = fork(left).acquire().await?;
-    tokio::time::sleep(PONDER).await;
-    // Whoever is told to make way does, also while it waits for something else.
-    let wounded = left.lost();
-    let right = tokio::select! {
-        right = fork(right).acquire() => right?,
-        cause = wounded => return Err(Error::new(ErrorKind::Lost, cause.to_string())),
-    };
-    Ok(vec![left, right])
+    async fn take(&self, party: &PartyHandle, in_a_circle: bool) -> Result<Vec<Guard>, Error> {
+        let policy = match self.manners {
+            Manners::Set => {
+                let set: Guards =
+                    self.locks.lock_all([self.left, self.right]).party(party).acquire().await?;
+                return Ok(set.into_iter().collect());
+            }
+            Manners::By(policy) => policy,
+        };
+        let fork = |name: &LockName| {
+            let request = self.locks.lock(name).party(party).on_deadlock(policy);
+            if policy == OnDeadlock::Timeout { request.wait(GIVE_UP) } else { request }
+        };
+        let left = if in_a_circle {
+            let left = self.locks.lock(self.left).party(party).on_deadlock(policy).acquire().await?;
+            self.circle.wait().await;
+            left
+        } else {
+            fork(self.left).acquire().await?
+        };
+        // Whoever is told to make way does, also while it waits for something else.
+        let wounded = left.lost();
+        let right = tokio::select! {
+            right = fork(self.right).acquire() => right?,
+            cause = wounded => return Err(Error::new(ErrorKind::Lost, cause.to_string())),
+        };
+        Ok(vec![left, right])
+    }
 }
 
 async fn philosophers_who_take_sets_all_eat(world: World) {
@@ -193,6 +229,34 @@ async fn by_wound_wait_the_younger_loses_its_place(world: World) {
     soon("the older gets it", comes).await.unwrap().unwrap().release().await.unwrap();
     first.release().await.unwrap();
     second.release().await.unwrap();
+}
+
+async fn by_wound_wait_nobody_waits_for_its_own_permits(world: World) {
+    let (locks, party, name) = (world.locks().await, PartyHandle::new(), world.name("permits"));
+    let permit = || locks.lock(&name).permit(2).party(&party).on_deadlock(OnDeadlock::WoundWait).acquire();
+    let both = [permit().await.unwrap(), permit().await.unwrap()];
+    let error = expect_kind(soon("the third is refused", permit()).await, ErrorKind::Deadlock);
+    assert!(!error.is_retryable(), "nobody else can help it: {error}");
+    for permit in both {
+        assert_eq!(permit.release().await.unwrap(), Release::Released);
+    }
+}
+
+async fn a_party_without_a_policy_has_its_age(world: World) {
+    let [(_, _, a, first), (others, younger, _, second)] = two(&world, OnDeadlock::Timeout).await;
+    let refused = others.lock(&a).party(&younger).on_deadlock(OnDeadlock::WaitDie).acquire();
+    expect_kind(soon("the younger gives up", refused).await, ErrorKind::Deadlock);
+    first.release().await.unwrap();
+    second.release().await.unwrap();
+}
+
+async fn a_party_in_its_own_way_does_not_try_for_ever(world: World) {
+    let (locks, party, name) = (world.locks().await, PartyHandle::new(), world.name("own-way"));
+    let held = locks.lock(&name).party(&party).acquire().await.unwrap();
+    let again = party
+        .retry(async || locks.lock(&name).party(&party).on_deadlock(OnDeadlock::WaitDie).acquire().await);
+    expect_kind(soon("it is told", again).await, ErrorKind::Deadlock);
+    held.release().await.unwrap();
 }
 
 async fn a_party_that_dropped_a_lock_may_take_it_again(world: World) {

@@ -8,11 +8,17 @@ use super::prelude::*;
 use crate::helper::{Helper, Reply};
 use crate::scale::is_soak;
 
+fn shares(capabilities: &Capabilities) -> bool {
+    capabilities.modes.shared
+}
+
 pub(super) const CASES: &[Case] = &[
     case!(of_two_who_campaign_one_leads_and_epochs_rise),
     case!(a_leader_resigns_only_when_its_work_is_done),
     case!(what_a_leader_proclaims_is_seen),
+    case!(what_a_leader_proclaims_is_there_when_that_is_said),
     case!(what_a_leader_proclaims_outlasts_renewals),
+    case!(who_shares_the_lock_leads_nobody if shares),
     case!(leadership_that_is_lost_cancels_the_work),
     case!(a_killed_leader_is_followed if reaches_processes),
 ];
@@ -80,6 +86,27 @@ async fn what_a_leader_proclaims_is_seen(world: World) {
     assert_eq!(leadership.proclaim(long).await.unwrap_err().kind(), ErrorKind::InvalidArgument);
     leadership.check().unwrap();
     leadership.resign().await.unwrap();
+}
+
+async fn what_a_leader_proclaims_is_there_when_that_is_said(world: World) {
+    let name = world.name("at-once");
+    let (locks, watcher) = (world.locks().await, world.locks().await);
+    let leadership = locks.election(&name).campaign("0").await.unwrap();
+    for said in ["1", "2", "3", "4"] {
+        // Whatever is written some time later would be by now, and the next is not.
+        tokio::time::sleep(Duration::from_millis(120)).await;
+        leadership.proclaim(said).await.unwrap();
+        let seen = watcher.election(&name).leader().await.unwrap().expect("it leads");
+        assert_eq!(seen.value, said);
+    }
+    leadership.resign().await.unwrap();
+}
+
+async fn who_shares_the_lock_leads_nobody(world: World) {
+    let (name, locks) = (world.name("shared"), world.locks().await);
+    let shared = locks.lock(&name).shared().acquire().await.unwrap();
+    assert_eq!(locks.election(&name).leader().await.unwrap(), None);
+    shared.release().await.unwrap();
 }
 
 async fn what_a_leader_proclaims_outlasts_renewals(world: World) {

@@ -18,3 +18,4 @@ mod sessions;
 mod sets;
 mod suite;
 mod support;
+mod waiting;

@@ -11,7 +11,11 @@ if not v[1] or string.sub(v[1], 1, 32) ~= ARGV[1] then
   return '0'
 end
 local sent, details = string.match(v[1], '^%x+ ~?%d+ (%d+) (.*)$')
-if ARGV[4] ~= '' then
+-- What the holder said later may have come before.
+local function revision(said)
+  return tonumber(string.match(said, '"revision":(%d+)') or 0)
+end
+if ARGV[4] ~= '' and revision(ARGV[4]) >= revision(details) then
   details = ARGV[4]
 end
 -- First what Redis does also when it is out of memory: after that it allows the rest.
