@@ -40,7 +40,7 @@ pub(crate) struct FenceProxyArgs {
     upstream: String,
 
     /// Where marks are kept: file:DIR, postgres://…, mysql://… or redis://…
-    #[arg(short, long, value_name = "URL", hide_env_values = true)]
+    #[arg(short, long, value_name = "URL", env = "TOLLGATE_STORE", hide_env_values = true)]
     store: String,
 
     /// What is fenced: one NAME for everything, or patterns of paths, of which the first that fits is taken.
@@ -189,6 +189,13 @@ fn config(args: &FenceProxyArgs) -> Result<ProxyConfig> {
     };
     let mut config = ProxyConfig::new(Upstream::parse(&args.upstream, &files)?, resources);
     config.unguard(&args.unguarded)?;
+    for (limit, option) in [(args.drain, "--drain"), (args.timeout, "--timeout")] {
+        if limit.is_zero() {
+            return Err(Error::invalid(format!(
+                "{option} of zero leaves no time for anything; say 1s, or more"
+            )));
+        }
+    }
     (config.drain, config.timeout) = (args.drain, args.timeout);
     Ok(config)
 }

@@ -6,7 +6,7 @@ mod support;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 
 use rustix::process::{Pid, Signal, kill_process};
 use support::{PATIENCE, Sandbox, eventually, text};
@@ -138,6 +138,91 @@ fn a_holder_that_was_overtaken_is_refused_also_by_the_next_proxy_on_the_same_sto
     assert!(proxy.ask("GET", None).starts_with("HTTP/1.1 200"));
 }
 
+/// A service that keeps its connections, closes those that are idle when it is told to, and takes its time over what is slow.
+struct Keeping {
+    address: SocketAddr,
+    events: mpsc::Receiver<String>,
+    idle: Arc<Mutex<Vec<TcpStream>>>,
+    slow: mpsc::Sender<()>,
+}
+
+impl Keeping {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let ((tell, events), (slow, wait)) = (mpsc::channel(), mpsc::channel());
+        let (idle, wait) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(wait)));
+        let connections = idle.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let stream = stream.unwrap();
+                connections.lock().unwrap().push(stream.try_clone().unwrap());
+                let (tell, wait) = (tell.clone(), wait.clone());
+                std::thread::spawn(move || serve(stream, &tell, &wait));
+            }
+        });
+        Self { address, events, idle, slow }
+    }
+
+    fn next(&self) -> String {
+        self.events.recv_timeout(PATIENCE).unwrap()
+    }
+}
+
+fn serve(stream: TcpStream, tell: &mpsc::Sender<String>, wait: &Mutex<mpsc::Receiver<()>>) -> Option<()> {
+    let mut lines = BufReader::new(stream.try_clone().ok()?).lines();
+    loop {
+        let head: Vec<String> =
+            lines.by_ref().map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
+        let token = head.iter().find_map(|line| line.strip_prefix("fencing-token: "))?;
+        tell.send(format!("{token} came")).ok()?;
+        if head.iter().any(|line| line.starts_with("x-slow")) {
+            wait.lock().ok()?.recv().ok()?;
+        }
+        tell.send(format!("{token} done")).ok()?;
+        (&stream).write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").ok()?;
+    }
+}
+
+#[test]
+fn a_write_whose_connection_was_closed_before_it_was_sent_is_not_overtaken() {
+    let (sandbox, service) = (Sandbox::new(), Keeping::start());
+    let upstream = format!("http://{}", service.address);
+    let proxy = Proxy::start(&sandbox, &arguments(&upstream, "memory:"));
+    let pid = Pid::from_child(&proxy.child);
+    for old in [10_u64, 20, 30] {
+        let client = TcpStream::connect(proxy.address).unwrap();
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        let put = |more: &str| {
+            let head =
+                format!("PUT /orders/42/lines HTTP/1.1\r\nhost: shop\r\nfencing-token: {old}\r\n{more}\r\n");
+            (&client).write_all(head.as_bytes()).unwrap();
+        };
+        put("");
+        assert_eq!([service.next(), service.next()], [format!("{old} came"), format!("{old} done")]);
+        let mut answered = [0; 64];
+        assert!((&client).read(&mut answered).unwrap() > 0);
+        // While the proxy stands still the next request comes, and the service closes the connection it would go over.
+        kill_process(pid, Signal::STOP).unwrap();
+        put("x-slow: 1\r\n");
+        for stream in service.idle.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+        kill_process(pid, Signal::CONT).unwrap();
+        assert_eq!(service.next(), format!("{old} came"));
+        let newer = proxy.send("PUT", Some(&(old + 1).to_string()));
+        let early = service.events.recv_timeout(std::time::Duration::from_millis(300));
+        assert!(early.is_err(), "it overtook the older one: {early:?}");
+        service.slow.send(()).unwrap();
+        assert_eq!(service.next(), format!("{old} done"));
+        assert_eq!(
+            [service.next(), service.next()],
+            [format!("{} came", old + 1), format!("{} done", old + 1)]
+        );
+        assert!(answer(newer).starts_with("HTTP/1.1 200"));
+    }
+}
+
 #[test]
 fn a_token_that_the_engine_never_gave_is_refused() {
     let (sandbox, service) = (Sandbox::new(), Service::start());
@@ -249,6 +334,8 @@ fn what_is_written_wrong_or_not_there_is_told_at_the_start() {
         (&["-r", "/{a}={b}"], 2, "that its path has not"),
         (&["-r", "shop", "--unguarded", "get"], 2, "is no method"),
         (&["-r", "shop", "--drain", "5"], 2, "--drain"),
+        (&["-r", "shop", "--drain", "0s"], 2, "--drain of zero"),
+        (&["-r", "shop", "--timeout", "0s"], 2, "--timeout of zero"),
         (&["-r", "shop", "--engine", nobody], 69, "reached"),
         (&["-r", "shop", "--resource-header", "x"], 2, "cannot be used with"),
     ] {
@@ -260,6 +347,9 @@ fn what_is_written_wrong_or_not_there_is_told_at_the_start() {
     for (upstream, store, code, says) in [
         ("ftp://a", "file:m", 2, "http://HOST"),
         ("http://a?b", "file:m", 2, "query"),
+        ("http://a:99999", "file:m", 2, "http://HOST"),
+        ("http://a:", "file:m", 2, "http://HOST"),
+        ("http://a/#b", "file:m", 2, "http://HOST"),
         ("http://a", nobody, 69, "reached"),
         ("http://a", "etcd://127.0.0.1", 78, "keeps no marks"),
         ("http://a", "nonsense", 2, "no scheme"),

@@ -132,7 +132,8 @@ impl Election {
     pub async fn leader(&self) -> Result<Option<Leader>> {
         Ok(self.locks.inspect(&self.name).await?.and_then(|state| {
             // Who shares the lock with others leads nobody.
-            let leads = state.holders.into_iter().next_back().filter(|holder| holder.mode == Mode::Exclusive)?;
+            let leads =
+                state.holders.into_iter().next_back().filter(|holder| holder.mode == Mode::Exclusive)?;
             let value = leads.details.meta.get(Self::VALUE).cloned().unwrap_or_default();
             // Whoever took the lock without a token is no leader that anybody could tell from the next.
             Some(Leader { epoch: leads.token?, value, details: leads.details })

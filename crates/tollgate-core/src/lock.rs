@@ -6,8 +6,8 @@ use std::time::Duration;
 use tollgate_types::{LockName, Mode, Moment, OnDeadlock};
 
 use crate::backend::{Attempt, Release};
-use crate::claim::Claim;
 use crate::capabilities::Queue;
+use crate::claim::Claim;
 use crate::client::Client;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};

@@ -39,6 +39,15 @@ pub(crate) trait Ending: Send + 'static {
     fn cut(self);
 }
 
+/// For how long an answer is read on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    /// When somebody waits for the request.
+    pub(crate) awaited: Duration,
+    /// When nobody wants the answer any more.
+    pub(crate) alone: Duration,
+}
+
 /// The body.
 pub(crate) struct Answer<B: Body, E: Ending> {
     shared: Arc<Shared<B, E>>,
@@ -80,8 +89,8 @@ where
     B: Body<Data: Send, Error: Into<BoxError>> + Unpin + Send + 'static,
     E: Ending,
 {
-    /// An answer that is read on when `watch` says that somebody waits for it, for up to `bound`.
-    pub(crate) fn new(body: B, ending: E, watch: Option<Watch>, bound: Duration) -> Self {
+    /// An answer that is read on when `watch` says that somebody waits for it, or its client is gone.
+    pub(crate) fn new(body: B, ending: E, watch: Option<Watch>, bounds: Bounds) -> Self {
         let is_over = body.is_end_stream();
         let rest = Rest {
             body: Some(body),
@@ -97,7 +106,7 @@ where
         if is_over {
             rest.over();
         } else if let (Some(watch), Ok(runtime)) = (watch, Handle::try_current()) {
-            rest.reader = Some(runtime.spawn(read_on(shared.clone(), watch, bound)).abort_handle());
+            rest.reader = Some(runtime.spawn(read_on(shared.clone(), watch, bounds)).abort_handle());
         }
         drop(rest);
         Self { shared }
@@ -105,15 +114,15 @@ where
 }
 
 /// Waits until somebody waits for the request, or nobody for its answer, and reads the answer to its end then.
-async fn read_on<B, E>(shared: Arc<Shared<B, E>>, watch: Watch, bound: Duration)
+async fn read_on<B, E>(shared: Arc<Shared<B, E>>, watch: Watch, bounds: Bounds)
 where
     B: Body<Data: Send, Error: Into<BoxError>> + Unpin + Send + 'static,
     E: Ending,
 {
-    tokio::select! {
-        () = watch.awaited() => {}
-        () = shared.gone.notified() => {}
-    }
+    let alone = tokio::select! {
+        () = watch.awaited() => None,
+        () = shared.gone.notified() => Some(tokio::time::sleep(bounds.alone)),
+    };
     let Some(mut body) = shared.rest().body.take() else { return };
     let reading = async {
         while let Some(frame) = body.frame().await {
@@ -123,12 +132,20 @@ where
     };
     let in_time = async {
         watch.awaited().await;
-        tokio::time::sleep(bound).await;
+        tokio::time::sleep(bounds.awaited).await;
+    };
+    // An answer without an end would be read for ever.
+    let alone = async {
+        match alone {
+            Some(alone) => alone.await,
+            None => std::future::pending().await,
+        }
     };
     let read = tokio::select! {
         biased;
         read = reading => read,
         () = in_time => Err(CutOff.into()),
+        () = alone => Err(CutOff.into()),
         () = shared.gone.notified(), if !E::WORKS_ON => Err(CutOff.into()),
     };
     // Before anybody hears that the request is over: to drop it may do something, too.

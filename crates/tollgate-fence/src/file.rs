@@ -167,6 +167,11 @@ impl Place {
     }
 
     fn replace(&self, fence: Fence, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
+        if !fence.is_exclusive() {
+            return Err(Error::invalid(
+                "who shares a lock with others may read and not write; take the lock for yourself to replace the file",
+            ));
+        }
         let old = self.old()?;
         // Who is stale already need not write anything. The lock is given back at once.
         self.lock()?.mark().admit(fence)?;
@@ -181,11 +186,13 @@ impl Place {
             draft.take_rights(now).and_then(|()| draft.file().sync_all()).map_err(trouble_here)?;
         }
         // Before the content: a mark without content shuts out the stale, content without a mark lets them in.
-        if fence.is_exclusive() {
-            self.raise(&mut locked, fence)?;
-        }
+        self.raise(&mut locked, fence)?;
         draft.rename(&self.file).map_err(trouble_here)?;
-        sync_folder(&self.folder)
+        sync_folder(&self.folder).map_err(|error| {
+            let message =
+                format!("{} has its new content, which may not outlast a crash", self.file.display());
+            Error::new(error.kind(), message).caused_by(error)
+        })
     }
 }
 

@@ -13,7 +13,7 @@ use tollgate_core::Gate;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::answer::{Answer, BoxError, Ending};
+use crate::answer::{Answer, Bounds, BoxError, Ending};
 use crate::problem::Problem;
 use crate::token_header::shown;
 use crate::turnstile::{DRAIN, Passage, Turnstile};
@@ -133,7 +133,9 @@ where
             };
             let response = inner.call(Request::from_parts(parts, body)).await?;
             let watch = passage.as_ref().map(Passage::watch);
-            let passed = |body| PassedBody(Answer::new(body, Passed(passage), watch, read_on));
+            // A service that hears that nobody wants its answer is not waited for.
+            let bounds = Bounds { awaited: read_on, alone: Duration::ZERO };
+            let passed = |body| PassedBody(Answer::new(body, Passed(passage), watch, bounds));
             Ok(response.map(|body| Either::Left(passed(body))))
         })
     }

@@ -16,8 +16,8 @@ pub(crate) struct Together(Arc<Group>);
 
 #[derive(Default)]
 struct Group {
-    /// Whose turn it is to ask.
-    turn: tokio::sync::Mutex<()>,
+    /// Whose turn it is to ask. Apart, for a question that waits for it is kept here, and must not keep the group.
+    turn: Arc<tokio::sync::Mutex<()>>,
     /// A question that has not been asked yet: whoever comes can still join.
     next: Mutex<Option<Question>>,
 }
@@ -52,12 +52,14 @@ impl Together {
     fn join(&self, gate: &Arc<dyn Gate>, resource: &Arc<str>, fence: Fence, span: tracing::Span) -> Question {
         let ask = || {
             // If all who wait for it are gone, nobody is left to ask for.
-            let (group, gate, resource) = (Arc::downgrade(&self.0), gate.clone(), resource.clone());
+            let (group, turn) = (Arc::downgrade(&self.0), self.0.turn.clone());
+            let (gate, resource) = (gate.clone(), resource.clone());
             let asking = async move {
+                let _turn = turn.lock_owned().await;
                 let Some(group) = group.upgrade() else { return Arc::new(Mutex::new(Verdict::Told)) };
-                let _turn = group.turn.lock().await;
                 // From here on it is too late to join.
                 locked(&group.next).take();
+                drop(group);
                 let admitted = gate.admit(&resource, fence).instrument(span).await;
                 Arc::new(Mutex::new(admitted.map_or_else(Verdict::Refused, |()| Verdict::In)))
             };

@@ -178,6 +178,11 @@ fn key(fence: Fence) -> (Token, bool) {
 }
 
 impl Passage {
+    /// The same once more: the request is over when both are dropped.
+    pub(crate) fn twin(&self) -> Self {
+        self.turnstile.register(&self.resource, self.fence).0
+    }
+
     pub(crate) fn watch(&self) -> Watch {
         let (turnstile, resource) = (self.turnstile.clone(), self.resource.clone());
         Watch { turnstile, resource, fence: self.fence }

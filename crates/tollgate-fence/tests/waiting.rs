@@ -116,6 +116,45 @@ async fn an_answer_without_end_is_cut_off() {
 }
 
 #[tokio::test]
+async fn an_answer_without_end_is_not_read_for_ever_when_its_client_is_gone() {
+    let made = Arc::new(AtomicUsize::new(0));
+    let counted = made.clone();
+    let upstream = service(move |_| {
+        let made = counted.clone();
+        async move {
+            let piece = move |()| {
+                made.fetch_add(1, Ordering::SeqCst);
+                async {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    Some((Ok(Frame::data(Bytes::from("more"))), ()))
+                }
+            };
+            Response::new(StreamBody::new(Box::pin(futures_util::stream::unfold((), piece))).boxed())
+        }
+    })
+    .await;
+    let mut config = config(upstream);
+    config.timeout = Duration::from_millis(400);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let serving = tokio::spawn(tollgate_fence::Proxy::new(Some(Arc::new(MemoryGate::new())), config).serve(
+        listener,
+        async move {
+            let _ = stopped.await;
+        },
+    ));
+    let mut client = send(address, 5, "").await;
+    assert!(read_head(&mut client).await.starts_with("HTTP/1.1 200"));
+    drop(client);
+    let before = made.load(Ordering::SeqCst);
+    tokio::time::timeout(Duration::from_secs(20), stalled(&made)).await.expect("nobody reads it any more");
+    assert!(made.load(Ordering::SeqCst) > before, "it was read for a while");
+    stop.send(()).unwrap();
+    tokio::time::timeout(Duration::from_secs(20), serving).await.expect("it ends").unwrap();
+}
+
+#[tokio::test]
 async fn nothing_of_an_old_request_comes_behind_a_larger_token() {
     let overtaken = Arc::new(AtomicBool::new(false));
     let late = Arc::new(Mutex::new(Vec::new()));

@@ -91,13 +91,13 @@ impl LockedMark {
     }
 
     pub(crate) fn write(&mut self, token: Token) -> Result<()> {
-        if token.get() > self.value() {
-            let slot = usize::from(self.slots[0] > self.slots[1]);
-            let written = self.file.write_all_at(&encode(slot, token.get()), position(slot));
-            written.map_err(Trouble::at(&self.path))?;
-            self.slots[slot] = token.get();
-        }
-        // Whoever wrote it before may have died before the disk had it.
+        let (lower, value) = (usize::from(self.slots[0] > self.slots[1]), token.get().max(self.value()));
+        // Whoever wrote it before may have died before the disk had it, or was told that it has not: a system that could not
+        // bring something to the disk may think that it is there, until it is written again.
+        let slot = if value > self.value() { lower } else { 1 - lower };
+        let written = self.file.write_all_at(&encode(slot, value), position(slot));
+        written.map_err(Trouble::at(&self.path))?;
+        self.slots[slot] = value;
         self.file.sync_data().map_err(Trouble::at(&self.path))
     }
 

@@ -10,7 +10,9 @@ use tollgate_core::{
     Age, BoxFuture, Capabilities, Claim, Contention, Details, Error, ErrorKind, Grant, LockName, Mode,
     Moment, OwnerId, Result, Token,
 };
-use tollgate_sql::{Ask, Database, LeftBehind, Lent, Seen, Ticket, millis, of_leases, unsaid, within, written};
+use tollgate_sql::{
+    Ask, Database, LeftBehind, Lent, Seen, Ticket, millis, of_leases, unsaid, within, written,
+};
 
 use crate::error::{Trouble, silent};
 use crate::link::{Answer, Link};

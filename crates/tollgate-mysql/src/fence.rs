@@ -6,10 +6,12 @@ use tollgate_core::{Error, ErrorKind, Fence, Result, Token};
 use tollgate_sql::check_identifier;
 
 use crate::error::Trouble;
-use crate::schema::Tables;
+use crate::schema::{TO_INSTALL, Tables};
 
 /// The most bytes that a resource's name may have.
 const LONGEST: usize = 512;
+/// What the last of the procedures says of itself, as `fence.sql` makes it.
+const VERSION: &str = "tollgate fence 2";
 
 /// A fence around data in MySQL or MariaDB: whoever comes with a stale token is refused, whatever it believes.
 ///
@@ -87,20 +89,29 @@ impl MySqlFence {
         })
     }
 
-    /// Whether all of it is, as it is now: what was made by an earlier version has not got this procedure.
+    /// Whether all of it is, as it is now: what is made last says so.
     async fn is_there(&self, connection: &mut Conn) -> mysql_async::Result<bool> {
-        let newest = self.tables.named("tollgate_begun");
-        let asked = "select 1 from information_schema.routines where routine_schema = database() and routine_name = ?";
-        let found: Option<i64> = connection.exec_first(asked, (newest.trim_matches('`'),)).await?;
-        Ok(found.is_some())
+        let last = self.tables.named("tollgate_check");
+        let asked = "select routine_comment from information_schema.routines \
+                     where routine_schema = database() and routine_name = ?";
+        let version: Option<String> = connection.exec_first(asked, (last.trim_matches('`'),)).await?;
+        Ok(version.as_deref() == Some(VERSION))
     }
 
-    /// One after the other, if several come at once.
+    /// One after the other, if several come at once: the first makes it, and the others find it.
     async fn make(&self, connection: &mut Conn) -> mysql_async::Result<()> {
         let name = self.tables.named("tollgate_schema");
-        connection.exec_drop("do get_lock(?, 30)", (&name,)).await?;
-        let made = connection.query_drop(self.tables.named(include_str!("fence.sql"))).await;
-        connection.exec_drop("do release_lock(?)", (&name,)).await?;
+        let locked: Option<Option<i64>> =
+            connection.exec_first("select get_lock(?, ?)", (&name, TO_INSTALL)).await?;
+        if locked.flatten() != Some(1) {
+            return Err(mysql_async::Error::Other("somebody else has been making it for a long time".into()));
+        }
+        let made = match self.is_there(connection).await {
+            Ok(false) => connection.query_drop(self.tables.named(include_str!("fence.sql"))).await,
+            other => other.map(drop),
+        };
+        // It ends with the connection anyway.
+        let _ = connection.exec_drop("do release_lock(?)", (&name,)).await;
         made
     }
 

@@ -39,9 +39,12 @@ end;
 
 -- Refuses what is no token, and who has not begun a transaction; tells what the present one is called.
 drop procedure if exists tollgate_begun;
-create procedure tollgate_begun(p_token bigint, out p_id varchar(100))
+create procedure tollgate_begun(p_resource varbinary(512), p_token bigint, out p_id varchar(100))
 sql security invoker
 begin
+    if p_resource is null or p_resource = '' then
+        signal sqlstate '22023' set message_text = 'Tollgate: a resource has a name of 1 to 512 bytes';
+    end if;
     if p_token is null or p_token not between 1 and 9007199254740991 then
         signal sqlstate '22003' set message_text = 'Tollgate: a fencing token is a number from 1 to 2^53 - 1';
     end if;
@@ -57,7 +60,7 @@ create procedure tollgate_note(p_resource varbinary(512), p_token bigint)
 sql security invoker
 begin
     declare v_id varchar(100);
-    call tollgate_begun(p_token, v_id);
+    call tollgate_begun(p_resource, p_token, v_id);
     if coalesce(json_value(@tollgate_admitted, '$.id'), '') <> v_id then
         set @tollgate_admitted = json_object('id', v_id);
     end if;
@@ -91,7 +94,7 @@ begin
     declare v_mark bigint;
     declare v_words varchar(128);
     declare v_id varchar(100);
-    call tollgate_begun(p_token, v_id);
+    call tollgate_begun(p_resource, p_token, v_id);
     -- What is not there cannot be locked.
     if not exists (select 1 from tollgate_fences where resource = p_resource) then
         insert ignore into tollgate_fences values (p_resource, 0);
@@ -105,8 +108,11 @@ end;
 
 -- Refuses who has not admitted an exclusive token for a resource, and whoever did and is stale by now. For triggers. The mark is locked
 -- until the transaction ends, as by admitting: it cannot be raised before this one's writes are over.
+--
+-- Made last: that it is there, with this version, says that all of the above is.
 drop procedure if exists tollgate_check;
 create procedure tollgate_check(p_resource varbinary(512))
+comment 'tollgate fence 2'
 sql security invoker
 begin
     declare v_mark, v_token bigint;

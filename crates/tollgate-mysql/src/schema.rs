@@ -13,7 +13,7 @@ use crate::error::Trouble;
 /// Which `schema.sql` this is.
 const VERSION: i64 = 1;
 /// How long whoever comes second waits until the tables are made, in seconds.
-const TO_INSTALL: u32 = 30;
+pub(crate) const TO_INSTALL: u32 = 30;
 
 /// How the tables of one client are called.
 #[derive(Debug, Clone)]

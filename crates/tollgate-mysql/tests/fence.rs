@@ -231,12 +231,25 @@ async fn ten_who_install_the_fence_at_once_find_it() {
     let address = engine.address();
     let all = (0..10).map(|_| async move {
         let mut connection = connection(address).await;
-        MySqlFence::around("r").unwrap().install(&mut connection).await
+        let fence = MySqlFence::around("r").unwrap();
+        fence.install(&mut connection).await?;
+        // All of it is there, at once.
+        let mut tx = connection.start_transaction(Default::default()).await.unwrap();
+        fence.admit(&mut tx, Fence::shown(tollgate_core::Token::new(7).unwrap(), true)).await?;
+        tx.commit().await.unwrap();
+        Ok::<_, tollgate_core::Error>(())
     });
     for installed in futures_util::future::join_all(all).await {
         installed.unwrap();
     }
     let mut root = connection(address).await;
+    // Whoever was killed in the middle of making it has left a part.
+    root.query_drop("drop procedure tollgate_check; drop procedure tollgate_admit").await.unwrap();
+    MySqlFence::around("r").unwrap().install(&mut root).await.unwrap();
+    root.query_drop("start transaction; call tollgate_admit('r', 8); commit").await.unwrap();
+    let nameless = root.query_drop("start transaction; call tollgate_admit('', 8)").await.unwrap_err();
+    assert!(nameless.to_string().contains("a resource has a name"), "{nameless}");
+    root.query_drop("rollback").await.unwrap();
     root.query_drop("create user ann@localhost identified by 'secret'").await.unwrap();
     root.query_drop("grant select, insert, update, delete, execute on test.* to ann@localhost")
         .await

@@ -234,7 +234,9 @@ impl Naive {
     fn conflict(&self, claim: &Claim<u32>) -> Option<Conflict> {
         let Party { id, .. } = claim.party?;
         let is_own_permit = |held: &&Entry| {
-            held.grant.is_some() && held.claim.mode == claim.mode && held.claim.party.is_some_and(|party| party.id == id)
+            held.grant.is_some()
+                && held.claim.mode == claim.mode
+                && held.claim.party.is_some_and(|party| party.id == id)
         };
         let all_its_own =
             self.queue(&claim.name).filter(is_own_permit).count() >= claim.mode.capacity() as usize;
@@ -243,8 +245,7 @@ impl Naive {
             if (rival.claim.mode, claim.mode) == (Mode::Shared, Mode::Shared) {
                 return None;
             }
-            let one_of_many =
-                rival.claim.mode == claim.mode && claim.mode.capacity() > 1 && !all_its_own;
+            let one_of_many = rival.claim.mode == claim.mode && claim.mode.capacity() > 1 && !all_its_own;
             match claim.on_deadlock {
                 OnDeadlock::WaitDie if other == id => Some(Conflict::Itself),
                 OnDeadlock::WaitDie if (self.ages[&other], other) < (self.ages[&id], id) => {

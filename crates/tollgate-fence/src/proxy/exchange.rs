@@ -40,6 +40,8 @@ pub(super) async fn exchange(
         {
             return Err(Problem::of_gate(&watch.refused(highest)));
         }
+        // The connection has the passage until it ends. It may end before it has taken the request, which is not over then.
+        let kept = passage.as_ref().map(Passage::twin);
         line.work.begin(passage.take(), progress.clone());
         let answered = tokio::select! {
             biased;
@@ -55,9 +57,9 @@ pub(super) async fn exchange(
             }
             Ok(response) => {
                 line.work.answering();
-                let bound = connections.read_on;
+                let bounds = connections.bounds;
                 return Ok(Outcome::Answered(
-                    response.map(|body| Answer::new(body, Turn { line, connections }, watch, bound)),
+                    response.map(|body| Answer::new(body, Turn { line, connections }, watch, bounds)),
                 ));
             }
             Err(failed) => failed,
@@ -65,7 +67,8 @@ pub(super) async fn exchange(
         match failed.take_message() {
             // Nothing of it was sent: the service had closed this connection before. So this is no second time.
             Some(unsent) if !line.is_fresh() => {
-                (request, passage) = (unsent, line.work.end());
+                drop(line.work.end());
+                (request, passage) = (unsent, kept);
                 line = connections.open().await?;
             }
             // The passage stays with the connection, until the service has closed its side, too.

@@ -30,7 +30,7 @@ pub use self::route::Resources;
 use self::upload::Upload;
 use self::upstream::Connections;
 pub use self::upstream::Upstream;
-use crate::answer::Answer;
+use crate::answer::{Answer, Bounds};
 use crate::problem::Problem;
 use crate::token_header::shown;
 use crate::turnstile::{DRAIN, Passage, Turnstile};
@@ -65,7 +65,8 @@ pub struct ProxyConfig {
     /// How long a request waits for those with smaller tokens; 10 s unless said.
     pub drain: Duration,
     /// How long the service may take to read what is there of a request, and then to begin its answer; a minute unless said.
-    /// To wait for the client does not count. A service whose connection broke may still be at work for as long.
+    /// To wait for the client does not count. A service whose connection broke may still be at work for as long, and for as
+    /// long an answer is read whose client has gone away.
     pub timeout: Duration,
 }
 
@@ -132,7 +133,8 @@ impl Proxy {
     pub fn new(gate: Option<Arc<dyn Gate>>, config: ProxyConfig) -> Self {
         let turnstile = gate.map(|gate| Turnstile::new(gate, config.drain));
         // Half of what those wait who wait for it, so that they see the end of it.
-        let connections = Connections::new(config.upstream.clone(), config.timeout, config.drain / 2);
+        let bounds = Bounds { awaited: config.drain / 2, alone: config.timeout };
+        let connections = Connections::new(config.upstream.clone(), config.timeout, bounds);
         Self { turnstile, connections: Arc::new(connections), config }
     }
 

@@ -16,6 +16,7 @@ use tollgate_core::{Error, Result};
 
 use super::lingering::{Lingering, Work};
 use super::upload::Upload;
+use crate::answer::Bounds;
 use crate::problem::Problem;
 
 /// How long it may take to connect.
@@ -54,6 +55,11 @@ impl Upstream {
         if uri.query().is_some() {
             return Err(Error::invalid("the URL of a service has no ?query; leave it out"));
         }
+        // A port that is none would be left out silently, and another service answer.
+        let has_port = !authority.as_str().ends_with(authority.host());
+        if url.contains('#') || has_port && authority.port_u16().is_none_or(|port| port == 0) {
+            return Err(wrong());
+        }
         let name = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         let (tls, port) = match uri.scheme_str() {
             Some("http") => (None, 80),
@@ -90,14 +96,14 @@ pub(super) struct Connections {
     upstream: Upstream,
     /// How long the service may still be at work whose connection is gone.
     patience: Duration,
-    /// How long an answer is read on for which somebody with a larger token waits.
-    pub(super) read_on: Duration,
+    /// For how long answers are read on.
+    pub(super) bounds: Bounds,
     idle: Mutex<Vec<Line>>,
 }
 
 impl Connections {
-    pub(super) fn new(upstream: Upstream, patience: Duration, read_on: Duration) -> Self {
-        Self { upstream, patience, read_on, idle: Mutex::default() }
+    pub(super) fn new(upstream: Upstream, patience: Duration, bounds: Bounds) -> Self {
+        Self { upstream, patience, bounds, idle: Mutex::default() }
     }
 
     /// One that is there, or a new one.

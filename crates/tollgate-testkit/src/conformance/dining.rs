@@ -90,7 +90,10 @@ async fn dine(world: &World, manners: Manners) {
         });
         join_all(tables).await;
         let met = vain.load(Ordering::Relaxed) > 0;
-        assert!(met || matches!(manners, Manners::Set), "nobody had to give way, though all were in one circle");
+        assert!(
+            met || matches!(manners, Manners::Set),
+            "nobody had to give way, though all were in one circle"
+        );
         for fork in &forks {
             world.until_idle(fork).await;
         }
@@ -125,8 +128,7 @@ impl Philosopher<'_> {
     async fn take(&self, party: &PartyHandle, in_a_circle: bool) -> Result<Vec<Guard>, Error> {
         let policy = match self.manners {
             Manners::Set => {
-                let set: Guards =
-                    self.locks.lock_all([self.left, self.right]).party(party).acquire().await?;
+                let set: Guards = self.locks.lock_all([self.left, self.right]).party(party).acquire().await?;
                 return Ok(set.into_iter().collect());
             }
             Manners::By(policy) => policy,
