@@ -15,6 +15,7 @@ const EXAMPLES: &[(&str, &[&str], &str)] = &[
     ("stall_after", &["memory:", "file:"], "the next one is in, with token"),
     ("blocking", &["memory:", "file:"], "the report has 17 rows"),
     ("adopt", &["file:"], "the child has released it"),
+    ("election", &["memory:", "file:"], "host-2 leads, epoch"),
     ("fake", &["memory:"], "both tests passed"),
     ("fenced_redis", &["redis:"], "refused: cannot set: the token"),
 ];
