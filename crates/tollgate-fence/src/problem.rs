@@ -63,7 +63,7 @@ impl Problem {
     pub(crate) fn cut_off(error: &Error) -> Self {
         let problem = Self::of_gate(error);
         let detail = format!(
-            "{}; the request was still being sent, and the service may have seen a part",
+            "{}; the request was still being sent, and the service may have seen a part of it, or all",
             problem.detail
         );
         Self { detail, ..problem }
