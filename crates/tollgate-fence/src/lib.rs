@@ -23,6 +23,6 @@ pub use file::FencedFile;
 pub use issued::Issued;
 pub use layer::{Fencing, FencingFuture, FencingLayer, PassedBody};
 pub use proxy::{Proxy, ProxyConfig, Resources, Upstream};
-pub use token_header::{FENCING_RESOURCE, FENCING_TOKEN, header_value};
+pub use token_header::{FENCING_TOKEN, header_value};
 pub use tollgate_core::tls::TlsFiles;
 pub use turnstile::DRAIN;

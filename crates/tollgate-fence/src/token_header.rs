@@ -7,8 +7,6 @@ use crate::problem::Problem;
 
 /// The header that a holder shows its token in.
 pub const FENCING_TOKEN: HeaderName = HeaderName::from_static("fencing-token");
-/// The header that may say which resource a request is about.
-pub const FENCING_RESOURCE: HeaderName = HeaderName::from_static("fencing-resource");
 
 /// What a holder writes into [`FENCING_TOKEN`]: `42`, or `42;shared` for the token of a shared lock.
 ///

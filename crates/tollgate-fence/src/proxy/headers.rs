@@ -59,9 +59,9 @@ pub(super) fn strip(headers: &mut HeaderMap, keep: Option<HeaderValue>) {
 /// Tells the service who asked, and for which host.
 pub(super) fn introduce(headers: &mut HeaderMap, client: IpAddr, authority: &HeaderValue) {
     // Whoever is between us and the client may have said who it is.
-    let before = headers.get(FORWARDED_FOR).and_then(|value| value.to_str().ok());
-    let all = before.map_or_else(|| client.to_string(), |before| format!("{before}, {client}"));
-    if let Ok(all) = HeaderValue::try_from(all) {
+    let before = headers.get_all(FORWARDED_FOR).into_iter().filter_map(|value| value.to_str().ok());
+    let all: Vec<String> = before.map(str::to_owned).chain([client.to_string()]).collect();
+    if let Ok(all) = HeaderValue::try_from(all.join(", ")) {
         headers.insert(FORWARDED_FOR, all);
     }
     headers.entry(FORWARDED_PROTO).or_insert(HeaderValue::from_static("http"));
