@@ -9,6 +9,7 @@ use support::{config, connection, locks};
 use tollgate_core::{ErrorKind, Fence, Locks, OwnerId};
 use tollgate_mysql::MySqlFence;
 use tollgate_testkit::engines::{self, Config};
+use tollgate_testkit::proxy::{MySql, Proxy};
 
 /// A connection to the shared MariaDB with a table of its own, and locks there.
 async fn ground() -> (Conn, Locks, String) {
@@ -223,6 +224,32 @@ async fn tokens_that_are_none_are_refused_and_nothing_is_remembered() {
         .await
         .unwrap();
     assert_eq!(marks, Some(0));
+}
+
+#[tokio::test]
+async fn to_admit_costs_a_statement() {
+    let engine = engines::private(&Config::mariadb()).unwrap();
+    let proxy = Proxy::start(engine.address(), MySql);
+    let mut client = connection(proxy.address()).await;
+    let fence = MySqlFence::around("costs").unwrap();
+    fence.install(&mut client).await.unwrap();
+    client.query_drop("create table costs (n int); insert into costs values (0)").await.unwrap();
+    let mut asked = [0; 2];
+    // The first ones of a connection prepare what they ask.
+    for token in 1..=4 {
+        for (fenced, asked) in asked.iter_mut().enumerate() {
+            proxy.take_counts();
+            let mut tx = client.start_transaction(Default::default()).await.unwrap();
+            if fenced == 1 {
+                let token = tollgate_core::Token::new(token).unwrap();
+                fence.admit(&mut tx, Fence::shown(token, true)).await.unwrap();
+            }
+            tx.exec_drop("update costs set n = n + ?", (1,)).await.unwrap();
+            tx.commit().await.unwrap();
+            *asked = proxy.take_counts().requests;
+        }
+    }
+    assert_eq!(asked[1] - asked[0], 1, "with the fence {}, without {}", asked[1], asked[0]);
 }
 
 #[tokio::test]

@@ -3,10 +3,11 @@
 
 mod support;
 
-use support::servers::{client, client_of, shared, state, until_blocked, value};
+use support::servers::{client, client_at, client_of, shared, state, until_blocked, value};
 use tollgate_core::{ErrorKind, Fence};
 use tollgate_postgres::{NO_TOKEN, PostgresFence, STALE};
 use tollgate_testkit::engines::{self, Config};
+use tollgate_testkit::proxy::{Postgres, Proxy};
 
 /// So many exclusive tokens, each larger than the last.
 async fn exclusive<const N: usize>() -> [Fence; N] {
@@ -37,6 +38,31 @@ async fn with_table(table: &str) -> (tokio_postgres::Client, PostgresFence) {
         .await
         .unwrap();
     (client, fence)
+}
+
+#[tokio::test]
+async fn to_admit_costs_a_statement_and_no_commit() {
+    let (plain, fence) = with_table("costs").await;
+    let proxy = Proxy::start(shared().address(), Postgres);
+    let mut client = client_at(proxy.address(), "postgres").await;
+    let write = client.prepare("update costs set n = n + 1").await.unwrap();
+    let mut asked = [0; 2];
+    // The first of a connection asks for more.
+    for token in exclusive::<3>().await {
+        for (fenced, asked) in asked.iter_mut().enumerate() {
+            proxy.take_counts();
+            let mut transaction = client.transaction().await.unwrap();
+            if fenced == 1 {
+                fence.admit(&mut transaction, "costs", token).await.unwrap();
+            }
+            transaction.execute(&write, &[]).await.unwrap();
+            transaction.commit().await.unwrap();
+            *asked = proxy.take_counts().requests;
+        }
+    }
+    assert_eq!(asked[1] - asked[0], 1, "with the fence {}, without {}", asked[1], asked[0]);
+    let mark = value(&plain, "select xmin from tollgate.fences where resource = 'costs'").await;
+    assert_eq!(mark, value(&plain, "select xmin from costs").await, "both are one transaction's");
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! A PostgreSQL for all tests of a program, and plain clients of it.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio_postgres::{Client, NoTls};
@@ -17,7 +18,11 @@ pub(crate) async fn client(engine: &Engine) -> Client {
 
 /// A plain client that logs in as `user`.
 pub(crate) async fn client_of(engine: &Engine, user: &str) -> Client {
-    let address = engine.address();
+    client_at(engine.address(), user).await
+}
+
+/// The same at an address.
+pub(crate) async fn client_at(address: SocketAddr, user: &str) -> Client {
     let config = format!("host={} port={} user={user} dbname=postgres", address.ip(), address.port());
     let (client, connection) = tokio_postgres::connect(&config, NoTls).await.unwrap();
     tokio::spawn(connection);
