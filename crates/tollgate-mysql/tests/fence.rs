@@ -182,6 +182,7 @@ async fn a_fence_of_an_earlier_version_is_brought_up_to_date() {
     let mut connection = connection(engine.address()).await;
     let fence = MySqlFence::around("r").unwrap();
     fence.install(&mut connection).await.unwrap();
+    connection.query_drop("alter procedure tollgate_check comment ''").await.unwrap();
     connection.query_drop("drop procedure tollgate_begun").await.unwrap();
     connection.query_drop("insert into tollgate_fences values ('r', 7)").await.unwrap();
     fence.install(&mut connection).await.unwrap();
