@@ -62,6 +62,8 @@ impl Leadership {
         let mut said = self.said.lock().await;
         let mut next = said.clone();
         say(&mut next, value.into()).map_err(|error| error.during("proclaim"))?;
+        // Also if it fails, or is dropped: it may have been said, and the next is another.
+        said.revision = next.revision;
         self.guard.hold.tell(&next).await.map_err(|error| error.during("proclaim"))?;
         *said = next;
         Ok(())

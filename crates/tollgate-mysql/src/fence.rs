@@ -77,7 +77,14 @@ impl MySqlFence {
             Ok(false) => {}
             Err(trouble) => return Err(trouble.into_error("the fence").during("install the fence")),
         }
-        let made = self.make(connection).await.map_err(Trouble::of);
+        let made = match self.make(connection).await {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                let message = "somebody else has been creating the fence for a long time; try again";
+                return Err(Error::new(ErrorKind::Unavailable, message).during("install the fence"));
+            }
+            Err(error) => Err(Trouble::of(error)),
+        };
         made.map_err(|trouble| {
             let message = "this user may not create the table and the procedures of fences; have somebody who may run \
                            fence.sql, which `tollgate sql-schema URL` prints, too";
@@ -98,13 +105,14 @@ impl MySqlFence {
         Ok(version.as_deref() == Some(VERSION))
     }
 
-    /// One after the other, if several come at once: the first makes it, and the others find it.
-    async fn make(&self, connection: &mut Conn) -> mysql_async::Result<()> {
+    /// One after the other, if several come at once: the first makes it, and the others find it. Answers whether it was this
+    /// one's turn in time.
+    async fn make(&self, connection: &mut Conn) -> mysql_async::Result<bool> {
         let name = self.tables.named("tollgate_schema");
         let locked: Option<Option<i64>> =
             connection.exec_first("select get_lock(?, ?)", (&name, TO_INSTALL)).await?;
         if locked.flatten() != Some(1) {
-            return Err(mysql_async::Error::Other("somebody else has been making it for a long time".into()));
+            return Ok(false);
         }
         let made = match self.is_there(connection).await {
             Ok(false) => connection.query_drop(self.tables.named(include_str!("fence.sql"))).await,
@@ -112,7 +120,7 @@ impl MySqlFence {
         };
         // It ends with the connection anyway.
         let _ = connection.exec_drop("do release_lock(?)", (&name,)).await;
-        made
+        made.map(|()| true)
     }
 
     /// Lets a holder in, in your transaction, which shuts out everybody before it. Do this before the first read.

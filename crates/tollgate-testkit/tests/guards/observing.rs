@@ -9,7 +9,7 @@ use tollgate_core::backend::BoxFuture;
 use tollgate_core::layer::Layer;
 use tollgate_core::{Backend, LockName, LockState, Locks, Result};
 
-use crate::support::memory;
+use crate::support::{Operation, Trouble, memory, troubled};
 
 /// Answers from what it saw before, while it lags.
 struct Lagging {
@@ -73,4 +73,20 @@ async fn an_observer_never_goes_back_to_a_smaller_epoch() {
     let third = election.campaign("three").await.unwrap();
     assert_eq!(leaders.next().await.unwrap().unwrap().epoch, third.epoch());
     third.resign().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_said_after_a_proclamation_that_nobody_answered_is_news() {
+    let (locks, faulty) = troubled(&memory());
+    let election = locks.election("e");
+    let leadership = election.campaign("one").await.unwrap();
+    let mut leaders = pin!(election.observe());
+    assert_eq!(leaders.next().await.unwrap().unwrap().value, "one");
+    faulty.next(Operation::Extend, Trouble::ReplyLost);
+    leadership.proclaim("two").await.unwrap_err();
+    assert_eq!(leaders.next().await.unwrap().unwrap().value, "two", "it was said all the same");
+    leadership.proclaim("three").await.unwrap();
+    let news = tokio::time::timeout(Duration::from_secs(5), leaders.next()).await.expect("it is news");
+    assert_eq!(news.unwrap().unwrap().value, "three");
+    leadership.resign().await.unwrap();
 }
