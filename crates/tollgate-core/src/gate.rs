@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use tollgate_types::Token;
 
 use crate::backend::BoxFuture;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::fence::{Fence, Mark};
 
 /// The most bytes of a resource's name.
@@ -79,6 +79,16 @@ pub fn check(resource: &str) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+/// A mark that cannot be a token: somebody wrote it there by hand, and nobody knows who was admitted.
+pub fn damaged(resource: &str, mark: i64) -> Error {
+    Error::new(
+        ErrorKind::Unexpected,
+        format!(
+            "the mark of {resource:?} is {mark}, which is no token; set it to the largest token that was given for it"
+        ),
+    )
 }
 
 /// Marks in the memory of this process, for tests and for what ends with the process: they are forgotten with it.

@@ -13,8 +13,9 @@ use tollgate_core::{
 };
 use tollgate_sql::{Ask, Database, LeftBehind, Lent, Seen, Ticket, millis, of_leases, unsaid, written};
 
+use crate::driven::Value;
 use crate::error::Trouble;
-use crate::link::{Link, Value};
+use crate::link::Link;
 use crate::links::{Links, TO_ANSWER, what};
 use crate::listener::Listener;
 use crate::owner::Owner;

@@ -4,7 +4,7 @@
 //! statement each; everything else is a function that begins by locking that row. Whoever leaves hands the lock to the
 //! next and tells it by `NOTIFY`.
 //!
-//! Read `schema.sql` for the algorithm, `database.rs` for the statements, `link.rs` for how a connection is driven,
+//! Read `schema.sql` for the algorithm, `database.rs` for the statements, `driven.rs` for how a connection is driven,
 //! `links.rs` for which one is used, `listener.rs` for how hand-overs are heard, and `tollgate-sql` for what all databases
 //! have in common.
 
@@ -13,6 +13,7 @@ mod backend;
 mod config;
 mod database;
 mod doctor;
+mod driven;
 mod error;
 mod fence;
 mod gate;

@@ -9,8 +9,9 @@ use tollgate_core::{Clock, Moment, OwnerId, Result};
 use tollgate_sql::{Lent, Pool};
 
 use crate::config::{PostgresConfig, TO_CONNECT};
+use crate::driven::Value;
 use crate::error::{Trouble, silent_at};
-use crate::link::{Link, Value, timed};
+use crate::link::{Link, timed};
 use crate::schema::{self, Tables};
 use crate::statement::{Statement, Texts};
 

@@ -14,8 +14,8 @@ use tollgate_core::{Details, Result};
 use super::backend::Shared;
 use super::books::{Entry, Hopeless, WORTH_NOTING};
 use super::sessions::TO_ANSWER;
+use crate::driven::Value;
 use crate::error::silent;
-use crate::link::Value;
 
 /// How often those who wait are looked after.
 const ROUND: Duration = Duration::from_secs(1);

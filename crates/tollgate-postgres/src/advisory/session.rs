@@ -1,20 +1,19 @@
 //! One connection that a lock can hang on, driven by whoever uses it.
 
 use std::sync::Arc;
-use std::task::{Context, Waker};
 
 use tokio_postgres::config::Host;
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Config, NoTls, Row, SimpleQueryMessage, Statement};
+use tokio_postgres::{Config, NoTls, Row, SimpleQueryMessage, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use tollgate_core::{Error, ErrorKind, OwnerId, Result, Token};
 
 use super::socket::{Socket, Stream};
 use super::texts::{STEPS, Step, Texts};
 use crate::config::PostgresConfig;
+use crate::driven::{Driven, Value};
 use crate::error::{Trouble, of_connect};
-use crate::link::{Driver, Value, driven, turn};
 
 /// The port of a server whose URL names none.
 const USUAL_PORT: u16 = 5432;
@@ -37,9 +36,7 @@ pub(super) struct Taken {
 
 /// A connection.
 pub(super) struct Session {
-    client: Client,
-    /// Gone when the connection has ended.
-    driver: Option<Driver>,
+    connection: Driven,
     stream: Arc<Stream>,
     texts: Arc<Texts>,
     prepared: [Option<Statement>; STEPS],
@@ -75,11 +72,10 @@ impl Session {
         let label = format!("tollgate session {}", &OwnerId::random().to_hex()[..16]);
         let mut server: Config = config.server.clone();
         server.application_name(&label);
-        let (client, driver) = greet(config, &server, host, Socket::new(stream.clone())).await?;
+        let connection = greet(config, &server, host, Socket::new(stream.clone())).await?;
         let place = Place { process: 0, label: label.into() };
         let prepared = Default::default();
-        let mut session =
-            Self { client, driver: Some(driver), stream, texts: texts.clone(), prepared, place };
+        let mut session = Self { connection, stream, texts: texts.clone(), prepared, place };
         session.introduce().await?;
         Ok(session)
     }
@@ -114,10 +110,7 @@ impl Session {
 
     /// Whether it is still there, as far as can be told without asking. Reads what came unasked.
     pub(super) fn is_usable(&mut self) -> bool {
-        if self.stream.stirs() {
-            turn(&mut self.driver, &mut Context::from_waker(Waker::noop()));
-        }
-        self.driver.is_some() && !self.client.is_closed()
+        if self.stream.stirs() { self.connection.is_usable() } else { !self.connection.has_ended() }
     }
 
     /// Takes a lock, at once or in its turn.
@@ -139,28 +132,18 @@ impl Session {
 
     /// Runs statements without values.
     pub(super) async fn simple(&mut self, sql: &str) -> Result<Vec<SimpleQueryMessage>, Trouble> {
-        let Self { client, driver, .. } = self;
-        driven(driver, client.simple_query(sql)).await
+        self.connection.simple(sql).await
     }
 
     /// Runs one statement that is not prepared.
     pub(super) async fn ask(&mut self, sql: &str, values: &[(Value<'_>, Type)]) -> Result<Vec<Row>, Trouble> {
-        let Self { client, driver, .. } = self;
-        driven(driver, client.query_typed(sql, values)).await
+        self.connection.unnamed(sql, values).await
     }
 
     async fn run(&mut self, step: Step, values: &[Value<'_>]) -> Result<Vec<Row>, Trouble> {
-        let Self { client, driver, texts, prepared, .. } = self;
-        let known = match &mut prepared[step as usize] {
-            Some(known) => known,
-            place => {
-                let types: &[Type] = if step == Step::Release { &[] } else { &[Type::TEXT] };
-                let made = driven(driver, client.prepare_typed(texts.of(step), types)).await;
-                // Nothing was done yet.
-                place.insert(made.map_err(Trouble::not_done)?)
-            }
-        };
-        driven(driver, client.query(known, values)).await
+        let Self { connection, texts, prepared, .. } = self;
+        let types: &[Type] = if step == Step::Release { &[] } else { &[Type::TEXT] };
+        connection.prepared(&mut prepared[step as usize], texts.of(step), types, values).await
     }
 }
 
@@ -180,16 +163,11 @@ async fn reach(host: &Host, port: u16) -> std::io::Result<Stream> {
 }
 
 /// Logs in over a socket.
-async fn greet(
-    config: &PostgresConfig,
-    server: &Config,
-    host: &Host,
-    socket: Socket,
-) -> Result<(Client, Driver)> {
+async fn greet(config: &PostgresConfig, server: &Config, host: &Host, socket: Socket) -> Result<Driven> {
     let failed = |error| of_connect(error, config);
     let Some(files) = &config.tls else {
-        let (client, mut connection) = server.connect_raw(socket, NoTls).await.map_err(failed)?;
-        return Ok((client, Box::new(move |context| connection.poll_message(context))));
+        let (client, connection) = server.connect_raw(socket, NoTls).await.map_err(failed)?;
+        return Ok(Driven::new(client, connection));
     };
     let name = match host {
         Host::Tcp(name) => name.as_str(),
@@ -199,8 +177,8 @@ async fn greet(
     let tls = MakeTlsConnect::<Socket>::make_tls_connect(&mut tls, name).map_err(|error| {
         Error::invalid(format!("{name:?} cannot be the name of a server with a certificate: {error}"))
     })?;
-    let (client, mut connection) = server.connect_raw(socket, tls).await.map_err(failed)?;
-    Ok((client, Box::new(move |context| connection.poll_message(context))))
+    let (client, connection) = server.connect_raw(socket, tls).await.map_err(failed)?;
+    Ok(Driven::new(client, connection))
 }
 
 /// The token that the sequence gave.

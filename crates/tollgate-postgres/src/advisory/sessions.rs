@@ -12,8 +12,8 @@ use tollgate_sql::within;
 use super::session::{Place, Session};
 use super::texts::Texts;
 use crate::config::{PostgresConfig, TO_CONNECT};
+use crate::driven::Value;
 use crate::error::{Trouble, silent, silent_at};
-use crate::link::Value;
 use crate::plain;
 use crate::pooled::is_pooled;
 

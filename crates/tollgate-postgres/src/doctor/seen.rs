@@ -10,8 +10,8 @@ use tollgate_core::{Error, ErrorKind, Result};
 use tollgate_sql::Style;
 
 use crate::config::{PostgresConfig, TO_CONNECT};
+use crate::driven::Value;
 use crate::error::silent_at;
-use crate::link::Value;
 use crate::plain;
 use crate::pooled::is_pooled;
 
