@@ -159,6 +159,13 @@ fn of_code(code: &SqlState, what: &str) -> (ErrorKind, String) {
             ErrorKind::Unavailable,
             format!("somebody's transaction sits on the row of this lock; {what} was not done"),
         ),
+        (_, "57014") => (
+            ErrorKind::Unavailable,
+            format!(
+                "PostgreSQL ended {what} before it was done: somebody canceled it, or statement_timeout is too short for it; set \
+                 that to 5 s or more for this user (ALTER ROLE … SET …)"
+            ),
+        ),
         ("28", _) => (ErrorKind::Denied, "PostgreSQL refused the user or the password; correct the URL".to_owned()),
         ("40", _) => (ErrorKind::Unavailable, format!("others were in the way again and again; {what} was not done")),
         ("53", _) => (

@@ -22,9 +22,10 @@ const BLOCKED_MOST: Duration = Duration::from_millis(2500);
 /// How often what others were in the way of is tried again.
 const TRIES: u32 = 5;
 
-/// What connections that are ours alone are told. A row that somebody sits on is not waited for for ever; everybody must
-/// see what others have done; and a table that was small when a plan was made may be large now.
-const OURS: &str = "set lock_timeout = '500ms'; set default_transaction_isolation = 'read committed'; \
+/// What connections that are ours alone are told. A row that somebody sits on is not waited for for ever, and that is the one
+/// limit: another would end what waits for a row as if the server had trouble. Everybody must see what others have done; and a
+/// table that was small when a plan was made may be large now.
+const OURS: &str = "set lock_timeout = '500ms'; set statement_timeout = 0; set default_transaction_isolation = 'read committed'; \
                     set enable_seqscan = off; set plan_cache_mode = force_generic_plan; select pg_backend_pid()";
 
 /// The connections of one client.
@@ -73,6 +74,11 @@ impl Links {
         self.pool.lend(Link::is_usable, async || self.opened().await).await
     }
 
+    /// A connection for a renewal.
+    async fn lend_first(&self) -> Result<Lent<Link>> {
+        self.pool.lend_first(Link::is_usable, async || self.opened().await).await
+    }
+
     async fn opened(&self) -> Result<Link> {
         let mut link = self.open(&self.config.server).await?;
         self.introduce(&mut link).await?;
@@ -106,7 +112,26 @@ impl Links {
 
     /// Runs a statement that may be repeated, and answers when it was sent last.
     pub(crate) async fn run(&self, statement: Statement, values: &[Value<'_>]) -> Result<(Moment, Vec<Row>)> {
-        let mut link = self.lend().await?;
+        let link = self.lend().await?;
+        self.run_with(link, statement, values).await
+    }
+
+    /// The same for a renewal, which goes before everything else.
+    pub(crate) async fn run_first(
+        &self,
+        statement: Statement,
+        values: &[Value<'_>],
+    ) -> Result<(Moment, Vec<Row>)> {
+        let link = self.lend_first().await?;
+        self.run_with(link, statement, values).await
+    }
+
+    async fn run_with(
+        &self,
+        mut link: Lent<Link>,
+        statement: Statement,
+        values: &[Value<'_>],
+    ) -> Result<(Moment, Vec<Row>)> {
         let (sent, answer) = self.run_on(&mut link, statement, values).await;
         let rows = self.settled(link, answer).map_err(|trouble| trouble.into_error(what(statement)))?;
         Ok((sent, rows))

@@ -11,7 +11,7 @@ use crate::error::Trouble;
 use crate::link::Link;
 
 /// Which `schema.sql` this is.
-const VERSION: i32 = 2;
+const VERSION: i32 = 3;
 
 /// All of it.
 const SQL: &str = concat!(

@@ -1,4 +1,4 @@
--- The tables and functions of Tollgate's locks in PostgreSQL, version 2.
+-- The tables and functions of Tollgate's locks in PostgreSQL, version 3.
 --
 -- Safe to run again: what is there stays, functions are replaced. `tollgate sql-schema URL` prints this text with the
 -- schema and the prefix of that URL; here they are called `tollgate` and nothing.
@@ -418,5 +418,5 @@ begin
     return gone;
 end $$;
 
-insert into tollgate.version select 2 where not exists (select from tollgate.version);
-update tollgate.version set version = 2 where version < 2;
+insert into tollgate.version select 3 where not exists (select from tollgate.version);
+update tollgate.version set version = 3 where version < 3;

@@ -42,6 +42,8 @@ begin
         end loop;
         -- A holder whose time is over is not renewed beside the row any more from here on.
         perform tollgate.alone_with(found_lock.owner);
+        -- Nor one of those who are in together: whoever is being renewed in this moment is waited for.
+        perform from tollgate.claims where name = wanted and token is not null for share;
         -- Another statement, so it sees what was committed before the row's lock was had.
         if not tollgate.free_for_transaction(wanted) then
             raise exception using errcode = 'TG423';

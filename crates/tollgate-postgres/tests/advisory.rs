@@ -85,6 +85,54 @@ async fn a_pooler_in_between_is_refused() {
     assert!(refused.to_string().contains("PgBouncer"), "{refused}");
 }
 
+/// A pooler that was not noticed when a client connected lends one process to two of its connections.
+#[tokio::test]
+async fn a_process_that_is_lent_to_two_gives_neither_the_others_lock() {
+    locks(&url(shared())).await;
+    let (process, other, name) = (client(shared()).await, client(shared()).await, "lent");
+    let introduce = async || {
+        let answer = process.simple_query(include_str!("../src/advisory/sql/introduce.sql")).await.unwrap();
+        let last = answer.iter().rev().find_map(|message| match message {
+            tokio_postgres::SimpleQueryMessage::Row(row) => Some(row.get(2) == Some("t")),
+            _ => None,
+        });
+        last.unwrap()
+    };
+    assert!(!introduce().await, "it is the first");
+    process.batch_execute("select set_config('tollgate_session.label', 'mine', false)").await.unwrap();
+    assert!(introduce().await, "a second one is told that it is lent");
+    for step in [include_str!("../src/advisory/sql/try.sql"), include_str!("../src/advisory/sql/wait.sql")] {
+        let take = async |label: &str| {
+            process.query_one(step, &[&name, &label]).await.unwrap().get::<_, Option<i64>>(0)
+        };
+        let release = async |label: &str| {
+            let release = include_str!("../src/advisory/sql/release.sql");
+            process.query(release, &[&label]).await.unwrap().len()
+        };
+        assert_eq!(take("another's").await, Some(0));
+        assert_eq!(value(&other, "pg_try_advisory_lock(hashtextextended('lent', 0))").await, "true");
+        assert_eq!(value(&other, "pg_advisory_unlock(hashtextextended('lent', 0))").await, "true");
+        assert!(take("mine").await.is_some_and(|token| token > 0));
+        assert_eq!(release("another's").await, 0);
+        assert_eq!(value(&other, "pg_try_advisory_lock(hashtextextended('lent', 0))").await, "false");
+        assert_eq!(release("mine").await, 1);
+    }
+}
+
+/// A pooler that pools sessions leaves each connection its process, and makes it as good as new for the next.
+#[tokio::test]
+async fn a_pooler_of_sessions_is_as_good_as_none() {
+    let pooler = Config::pgbouncer(shared().address().port()).argument("pool_mode = session");
+    let pooler = engines::private(&pooler).unwrap();
+    for _ in 0..3 {
+        let locks = locks(&url(&pooler)).await;
+        let guard = locks.lock("through").acquire().await.unwrap();
+        assert!(locks.lock("through").try_acquire().await.unwrap().is_none());
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+        locks.close().await;
+    }
+}
+
 #[tokio::test]
 async fn who_may_not_create_is_told_and_who_may_lock_needs_no_more() {
     let engine = engines::private(&Config::postgres()).unwrap();

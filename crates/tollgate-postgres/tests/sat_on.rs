@@ -11,8 +11,9 @@ use tollgate_core::Locks;
 use tollgate_testkit::engines::{self, Config};
 use tollgate_testkit::proxy::{Direction, Postgres, Proxy};
 use tollgate_testkit::sat_on::{
-    Sitter, what_a_slow_way_was_granted_is_given_back, what_is_granted_late_is_given_back,
-    who_does_not_wait_is_told_at_once, who_gives_up_is_told_in_time_and_leaves_nothing,
+    Sitter, a_crowd_that_gives_up_costs_nobody_a_lock, what_a_slow_way_was_granted_is_given_back,
+    what_is_granted_late_is_given_back, who_does_not_wait_is_told_at_once,
+    who_gives_up_is_told_in_time_and_leaves_nothing,
 };
 
 struct Transaction(Client);
@@ -43,6 +44,29 @@ async fn who_gives_up_before_a_row_that_is_sat_on_is_told_in_time_and_leaves_not
     let [other] = clients(&url).await;
     who_gives_up_is_told_in_time_and_leaves_nothing(clients(&url).await, &other, &mut sitter).await;
     who_does_not_wait_is_told_at_once(&other, &mut sitter).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_that_gives_up_before_a_row_that_is_sat_on_costs_nobody_a_lock() {
+    let engine = engines::private(&Config::postgres()).unwrap();
+    let (url, mut sitter) = (url(engine.address()), Transaction(client(engine.address()).await));
+    let [client] = clients(&url).await;
+    a_crowd_that_gives_up_costs_nobody_a_lock(&client, &mut sitter).await;
+}
+
+/// The user's own limit is shorter than a row is waited for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_statement_timeout_of_the_user_ends_no_wait() {
+    let engine = engines::private(&Config::postgres()).unwrap();
+    let (url, mut sitter) = (url(engine.address()), Transaction(client(engine.address()).await));
+    sitter.0.batch_execute("alter role postgres set statement_timeout = '200ms'").await.unwrap();
+    let [client] = clients(&url).await;
+    client.lock("limited").acquire().await.unwrap().release().await.unwrap();
+    sitter.sit("limited").await;
+    let waits = tokio::spawn(client.lock("limited").acquire());
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    sitter.rise().await;
+    waits.await.unwrap().unwrap().release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -148,6 +148,24 @@ async fn nobody_loses_a_lock_to_a_transaction_that_sits_on_one() {
     }
 }
 
+/// A renewal that was in time and is on its way to the disk while the old end passes.
+#[tokio::test]
+async fn a_reader_that_is_being_renewed_keeps_transactions_out() {
+    let locks = locks(shared()).await;
+    let (mut renewal, mut client) = (client(shared()).await, client(shared()).await);
+    let guard = locks.lock("renewing").shared().ttl(secs(1)).no_renew().acquire().await.unwrap();
+    // Nobody gives it back.
+    let _grant = guard.into_grant().unwrap();
+    let committing = renewal.transaction().await.unwrap();
+    let renew = "update tollgate.claims set expires = clock_timestamp() + interval '1 minute' where name = 'renewing'";
+    assert_eq!(committing.execute(renew, &[]).await.unwrap(), 1);
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    let mut transaction = client.transaction().await.unwrap();
+    assert_eq!(try_lock_in_transaction(&mut transaction, "renewing").await.unwrap(), None);
+    committing.commit().await.unwrap();
+    assert_eq!(try_lock_in_transaction(&mut transaction, "renewing").await.unwrap(), None);
+}
+
 #[tokio::test]
 async fn the_lock_of_a_client_that_is_gone_is_free() {
     let locks = locks(shared()).await;

@@ -2,6 +2,9 @@
 //!
 //! A connection's readiness is told by the runtime that opened it, so that a blocked runtime would block all others that
 //! used its connections. Callers use their own; renewals and everything in the background use the keeper's.
+//!
+//! - **Invariant:** a renewal stands behind renewals alone. Whatever else waits for a row that somebody sits on keeps its connection
+//!   as long, and there may be a thousand of those; a lock must not be lost behind them.
 
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
@@ -10,6 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::{Handle, Id};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tollgate_core::{Error, ErrorKind, Result};
+
+/// How many connections more there may be for those who go first.
+const RESERVED: usize = 1;
 
 /// The connections of one client.
 #[derive(Debug)]
@@ -24,10 +30,11 @@ pub struct Pool<C> {
 struct Seat<C> {
     idle: Mutex<Vec<C>>,
     places: Arc<Semaphore>,
+    reserved: Arc<Semaphore>,
 }
 
 impl<C> Pool<C> {
-    /// A pool of at most `most` connections for each runtime.
+    /// A pool of at most `most` connections for each runtime, and one more for those who go first.
     pub fn new(most: usize) -> Self {
         Self { most: most.max(1), seats: Mutex::default() }
     }
@@ -40,20 +47,28 @@ impl<C> Pool<C> {
     ) -> Result<Lent<C>> {
         let seat = self.seat(Handle::current().id(), &is_usable);
         let place = seat.places.clone().acquire_owned().await.map_err(|_| closed())?;
-        loop {
-            let Some(mut connection) = seat.idle().pop() else { break };
-            if is_usable(&mut connection) {
-                return Ok(Lent { connection: Some(connection), seat, _place: place });
-            }
-        }
-        let connection = open().await?;
-        Ok(Lent { connection: Some(connection), seat, _place: place })
+        seat.lend(place, is_usable, open).await
+    }
+
+    /// The same for a renewal: if all are lent, it waits for nobody but other renewals.
+    pub async fn lend_first(
+        &self,
+        is_usable: impl Fn(&mut C) -> bool,
+        open: impl AsyncFnOnce() -> Result<C>,
+    ) -> Result<Lent<C>> {
+        let seat = self.seat(Handle::current().id(), &is_usable);
+        let place = match seat.places.clone().try_acquire_owned() {
+            Ok(place) => place,
+            Err(_) => seat.reserved.clone().acquire_owned().await.map_err(|_| closed())?,
+        };
+        seat.lend(place, is_usable, open).await
     }
 
     /// Closes those that nobody uses, and lends no more.
     pub fn close(&self) {
         for seat in self.seats().values() {
             seat.places.close();
+            seat.reserved.close();
             seat.idle().clear();
         }
     }
@@ -67,10 +82,11 @@ impl<C> Pool<C> {
         seats.retain(|_, seat| {
             let mut idle = seat.idle();
             idle.retain_mut(is_usable);
-            !idle.is_empty() || seat.places.available_permits() < self.most
+            !idle.is_empty() || seat.is_lent(self.most)
         });
-        let places = Arc::new(Semaphore::new(self.most));
-        let seat = Arc::new(Seat { idle: Mutex::default(), places });
+        let (places, reserved) = (Semaphore::new(self.most), Semaphore::new(RESERVED));
+        let seat =
+            Arc::new(Seat { idle: Mutex::default(), places: Arc::new(places), reserved: Arc::new(reserved) });
         seats.insert(runtime, seat.clone());
         seat
     }
@@ -81,6 +97,27 @@ impl<C> Pool<C> {
 }
 
 impl<C> Seat<C> {
+    async fn lend(
+        self: Arc<Self>,
+        place: OwnedSemaphorePermit,
+        is_usable: impl Fn(&mut C) -> bool,
+        open: impl AsyncFnOnce() -> Result<C>,
+    ) -> Result<Lent<C>> {
+        loop {
+            let Some(mut connection) = self.idle().pop() else { break };
+            if is_usable(&mut connection) {
+                return Ok(Lent { connection: Some(connection), seat: self, _place: place });
+            }
+        }
+        let connection = open().await?;
+        Ok(Lent { connection: Some(connection), seat: self, _place: place })
+    }
+
+    /// Whether somebody uses one of them.
+    fn is_lent(&self, most: usize) -> bool {
+        self.places.available_permits() < most || self.reserved.available_permits() < RESERVED
+    }
+
     fn idle(&self) -> MutexGuard<'_, Vec<C>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -147,6 +184,21 @@ mod tests {
         }
         first.give_back();
         assert_eq!(*second.await.expect("it came back"), 1);
+    }
+
+    #[tokio::test]
+    async fn a_renewal_waits_for_renewals_alone() {
+        let pool = Pool::new(1);
+        let _errand = pool.lend(|_| true, async || Ok(1)).await.expect("it can be opened");
+        let mut more = Vec::from_iter((0..3).map(|_| Box::pin(pool.lend(|_| true, async || Ok(2)))));
+        for errand in &mut more {
+            assert!(futures_util::poll!(errand).is_pending(), "there is one place");
+        }
+        let renewal = pool.lend_first(|_| true, async || Ok(3)).await.expect("it goes first");
+        let mut next = Box::pin(pool.lend_first(|_| true, async || Ok(4)));
+        assert!(futures_util::poll!(&mut next).is_pending(), "there is one more place for all of them");
+        renewal.give_back();
+        assert_eq!(*next.await.expect("it came back"), 3);
     }
 
     #[tokio::test]

@@ -57,6 +57,30 @@ pub async fn who_gives_up_is_told_in_time_and_leaves_nothing(
     }
 }
 
+/// Those who wait before such a row and give up keep connections busy while they leave, and no renewal stands behind them.
+pub async fn a_crowd_that_gives_up_costs_nobody_a_lock(client: &Locks, sitter: &mut impl Sitter) {
+    let short = Duration::from_secs(1);
+    let mut guards = Vec::new();
+    for number in 0..10 {
+        guards.push(client.lock(format!("kept/{number}")).ttl(short).acquire().await.unwrap());
+    }
+    client.lock("sat/on").acquire().await.unwrap().release().await.unwrap();
+    sitter.sit("sat/on").await;
+    let crowd: Vec<_> =
+        (0..150).map(|_| tokio::spawn(client.lock("sat/on").ttl(TTL).wait(WAIT).acquire())).collect();
+    for waits in crowd {
+        let error = waits.await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+    }
+    // All of them leave now, through the connections that renewals use.
+    tokio::time::sleep(short * 4).await;
+    for guard in guards {
+        guard.check().expect("it was renewed");
+        guard.release().await.unwrap();
+    }
+    sitter.rise().await;
+}
+
 /// Whoever does not wait at all is told so.
 pub async fn who_does_not_wait_is_told_at_once(client: &Locks, sitter: &mut impl Sitter) {
     let name = "sat/at/once";

@@ -16,7 +16,7 @@ use tollgate_sql::of_sessions;
 
 use super::books::{Books, Entry, Hopeless};
 use super::clerk::Clerk;
-use super::session::{Taken, token};
+use super::session::{Taken, pooler, token};
 use super::sessions::{Sessions, TO_ANSWER, answered};
 use super::texts::{Step, Texts};
 use super::{lost, view};
@@ -102,19 +102,25 @@ impl Shared {
         let entry = self.books.enter(claim, session, waits);
         self.clerk.is_needed(self);
         let taken = self.take(&entry, step).await;
-        match taken {
-            Ok(Some(taken)) => self.granted(&entry, taken).map(Asked::Granted),
-            Ok(None) => {
+        match taken? {
+            Taken::In { token: number, waited } => {
+                Ok(Asked::Granted(self.granted(&entry, token(number)?, waited)))
+            }
+            Taken::Busy => {
                 // Nothing hangs on the connection.
                 let session = entry.session.lock().await.take();
                 self.strike_out(&entry, session);
                 Ok(Asked::Busy)
             }
-            Err(error) => Err(error),
+            Taken::ByAnother => {
+                entry.session.lock().await.take();
+                self.strike_out(&entry, None);
+                Err(pooler())
+            }
         }
     }
 
-    async fn take(&self, entry: &Arc<Entry>, step: Step) -> Result<Option<Taken>> {
+    async fn take(&self, entry: &Arc<Entry>, step: Step) -> Result<Taken> {
         let mut place = entry.session.lock().await;
         let Some(session) = place.as_mut() else { return Err(disconnected()) };
         let asking = session.take(step, entry.claim.name.as_str());
@@ -136,14 +142,13 @@ impl Shared {
         answer.map_err(|trouble| refused(trouble, entry))
     }
 
-    fn granted(&self, entry: &Entry, taken: Taken) -> Result<Grant> {
-        let token = token(taken.token)?;
+    fn granted(&self, entry: &Entry, token: Token, waited: bool) -> Grant {
         let mut state = entry.state();
         state.token = Some(token);
         state.outdated = true;
         drop(state);
         let grant = Grant::new(&entry.claim, token, Deadline::Never);
-        Ok(if taken.waited { grant.after_waiting() } else { grant })
+        if waited { grant.after_waiting() } else { grant }
     }
 
     /// Waits for a lock. Who has stood in the queue before the server went away goes on waiting.
@@ -188,7 +193,7 @@ impl Shared {
     async fn leave(self: &Arc<Self>, entry: &Arc<Entry>, limit: Duration) -> Result<bool> {
         let mut place = entry.session.lock().await;
         let given_back = match place.as_mut() {
-            Some(session) => answered(limit, session.give_back()).await.is_ok(),
+            Some(session) => answered(limit, session.give_back()).await.unwrap_or(false),
             None => false,
         };
         let session = place.take().filter(|_| given_back);

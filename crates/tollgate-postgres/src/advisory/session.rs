@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio_postgres::config::Host;
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Config, NoTls, Row, SimpleQueryMessage, Statement};
+use tokio_postgres::{Config, NoTls, Row, SimpleQueryMessage, SimpleQueryRow, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use tollgate_core::{Error, ErrorKind, OwnerId, Result, Token};
 
@@ -27,11 +27,16 @@ pub(super) struct Place {
     pub(super) label: Arc<str>,
 }
 
-/// A lock that was taken.
+/// What came of asking for a lock.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Taken {
-    pub(super) token: i64,
-    pub(super) waited: bool,
+pub(super) enum Taken {
+    In {
+        token: i64,
+        waited: bool,
+    },
+    Busy,
+    /// It was another connection's process that was asked: a pooler is in between.
+    ByAnother,
 }
 
 /// A connection.
@@ -81,20 +86,26 @@ impl Session {
     }
 
     async fn introduce(&mut self) -> Result<()> {
-        let introduction = self.texts.clone();
-        let answer = self.simple(introduction.introduce).await;
-        let answer = answer.map_err(|trouble| trouble.not_done().into_error("a connection"))?;
+        let texts = self.texts.clone();
+        let failed = |trouble: Trouble| trouble.not_done().into_error("a connection");
+        let answer = self.simple(texts.introduce).await.map_err(failed)?;
         let last = answer.iter().rev().find_map(|message| match message {
             SimpleQueryMessage::Row(row) => Some(row),
             _ => None,
         });
-        let said = last.and_then(|row| Some((row.get(0)?.parse().ok()?, row.get(1)? == "t")));
-        let (process, in_recovery) =
+        let yes = |row: &SimpleQueryRow, column| Some(row.get(column)? == "t");
+        let said = last.and_then(|row| Some((row.get(0)?.parse().ok()?, yes(row, 1)?, yes(row, 2)?)));
+        let (process, in_recovery, is_lent) =
             said.ok_or_else(|| Error::new(ErrorKind::Unexpected, "PostgreSQL did not say who it is"))?;
         if in_recovery {
             let message = "this PostgreSQL takes no writes: it is a replica; name the primary";
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
+        if is_lent {
+            return Err(pooler());
+        }
+        let name = format!("select set_config('tollgate_session.label', '{}', false)", self.place.label);
+        self.simple(&name).await.map_err(failed)?;
         self.place.process = process;
         Ok(())
     }
@@ -114,15 +125,20 @@ impl Session {
     }
 
     /// Takes a lock, at once or in its turn.
-    pub(super) async fn take(&mut self, step: Step, name: &str) -> Result<Option<Taken>, Trouble> {
-        let rows = self.run(step, &[&name]).await?;
-        let number: Option<i64> = rows.first().and_then(|row| row.get(0));
-        Ok(number.map(|number| Taken { token: number.abs(), waited: number < 0 }))
+    pub(super) async fn take(&mut self, step: Step, name: &str) -> Result<Taken, Trouble> {
+        let label = self.place.label.clone();
+        let rows = self.run(step, &[&name, &&*label]).await?;
+        Ok(match rows.first().and_then(|row| row.get::<_, Option<i64>>(0)) {
+            None => Taken::Busy,
+            Some(0) => Taken::ByAnother,
+            Some(number) => Taken::In { token: number.abs(), waited: number < 0 },
+        })
     }
 
-    /// Gives back whatever was taken.
-    pub(super) async fn give_back(&mut self) -> Result<(), Trouble> {
-        self.run(Step::Release, &[]).await.map(drop)
+    /// Gives back whatever was taken. Answers whether that was its own to give.
+    pub(super) async fn give_back(&mut self) -> Result<bool, Trouble> {
+        let label = self.place.label.clone();
+        Ok(!self.run(Step::Release, &[&&*label]).await?.is_empty())
     }
 
     /// Asks for nothing.
@@ -142,7 +158,7 @@ impl Session {
 
     async fn run(&mut self, step: Step, values: &[Value<'_>]) -> Result<Vec<Row>, Trouble> {
         let Self { connection, texts, prepared, .. } = self;
-        let types: &[Type] = if step == Step::Release { &[] } else { &[Type::TEXT] };
+        let types: &[Type] = if step == Step::Release { &[Type::TEXT] } else { &[Type::TEXT, Type::TEXT] };
         connection.prepared(&mut prepared[step as usize], texts.of(step), types, values).await
     }
 }
@@ -179,6 +195,16 @@ async fn greet(config: &PostgresConfig, server: &Config, host: &Host, socket: So
     })?;
     let (client, connection) = server.connect_raw(socket, tls).await.map_err(failed)?;
     Ok(Driven::new(client, connection))
+}
+
+/// What whoever comes through a pooler is told.
+pub(super) fn pooler() -> Error {
+    Error::new(
+        ErrorKind::Config,
+        "a pooler in between, like PgBouncer, lends server processes from one connection to the next, and advisory locks with \
+         them: they would be somebody else's in the next moment. Connect past it, have it pool sessions, or leave out \
+         ?style=advisory: leases work through it",
+    )
 }
 
 /// The token that the sequence gave.

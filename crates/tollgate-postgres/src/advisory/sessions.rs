@@ -9,7 +9,7 @@ use tokio_postgres::types::Type;
 use tollgate_core::{Error, ErrorKind, Result};
 use tollgate_sql::within;
 
-use super::session::{Place, Session};
+use super::session::{Place, Session, pooler};
 use super::texts::Texts;
 use crate::config::{PostgresConfig, TO_CONNECT};
 use crate::driven::Value;
@@ -181,13 +181,5 @@ async fn refuse_a_pooler(config: &PostgresConfig) -> Result<()> {
     let pooled = tokio::time::timeout(TO_CONNECT, looking)
         .await
         .unwrap_or_else(|_| Err(silent_at(config, TO_CONNECT)))?;
-    if !pooled {
-        return Ok(());
-    }
-    Err(Error::new(
-        ErrorKind::Config,
-        "a pooler in between, like PgBouncer, lends server processes from one connection to the next, and advisory locks with \
-         them: they would be somebody else's in the next moment. Connect past it, have it pool sessions, or leave out \
-         ?style=advisory: leases work through it",
-    ))
+    if pooled { Err(pooler()) } else { Ok(()) }
 }

@@ -40,7 +40,7 @@ fn rights(rights: &Rights) -> Finding {
         "no lock can be taken",
         format!(
             "grant usage on schema {schema} to {user}; grant select, insert, update, delete on all tables in schema {schema} \
-             to {user}; grant usage on all sequences in schema {schema} to {user}"
+             to {user}; grant usage, select, update on all sequences in schema {schema} to {user}"
         ),
     )
 }

@@ -37,11 +37,9 @@ select
     coalesce(has_schema_privilege(to_regnamespace($1), 'create'), false) as may_create_tables,
     tables.locks is not null as has_tables,
     coalesce(
-        has_table_privilege(tables.locks, 'select') and has_table_privilege(tables.locks, 'insert')
-            and has_table_privilege(tables.locks, 'update') and has_table_privilege(tables.locks, 'delete')
-            and has_table_privilege(tables.claims, 'select') and has_table_privilege(tables.claims, 'insert')
-            and has_table_privilege(tables.claims, 'update') and has_table_privilege(tables.claims, 'delete')
-            and has_sequence_privilege(tables.tokens, 'usage'),
+        tables.all_usable
+            and has_sequence_privilege(tables.tokens, 'usage') and has_sequence_privilege(tables.tokens, 'select')
+            and has_sequence_privilege(tables.tokens, 'update'),
         false
     ) as may_use_tables,
     tables.size as table_bytes,
@@ -51,12 +49,15 @@ from
     (
         select
             max(c.oid::bigint) filter (where c.relname = $2 || $3)::oid as locks,
-            max(c.oid::bigint) filter (where c.relname = $2 || $4)::oid as claims,
             max(c.oid::bigint) filter (where c.relname = $2 || 'tokens')::oid as tokens,
+            bool_and(
+                has_table_privilege(c.oid, 'select') and has_table_privilege(c.oid, 'insert')
+                    and has_table_privilege(c.oid, 'update') and has_table_privilege(c.oid, 'delete')
+            ) filter (where c.relkind = 'r') as all_usable,
             sum(pg_total_relation_size(c.oid)) filter (where c.relname in ($2 || $3, $2 || $4))::bigint as size,
             sum(greatest(c.reltuples, 0)) filter (where c.relname = $2 || $3)::bigint as live
         from pg_class c join pg_namespace n on n.oid = c.relnamespace
-        where n.nspname = $1 and c.relname in ($2 || $3, $2 || $4, $2 || 'tokens')
+        where n.nspname = $1 and c.relname in ($2 || $3, $2 || $4, $2 || 'renewals', $2 || 'version', $2 || 'tokens')
     ) as tables
     left join lateral (
         select extract(epoch from clock_timestamp() - xact_start) as seconds, pid, state

@@ -22,4 +22,5 @@ from (values
 where exists (select from pg_settings as known where known.name = wanted.name)
     and (wanted.name <> 'client_connection_check_interval' or version() like '%linux%');
 
-select pg_backend_pid(), pg_is_in_recovery();
+-- A process that was introduced before is one that a pooler lends to several: it would be somebody else's in the next moment.
+select pg_backend_pid(), pg_is_in_recovery(), coalesce(current_setting('tollgate_session.label', true), '') <> '' as lent;
