@@ -18,6 +18,7 @@ use tollgate_core::Result;
 
 use crate::config::PostgresConfig;
 use crate::error::{Trouble, of_connect};
+use crate::plain::patiently;
 
 /// What a statement is answered with.
 pub(crate) type Answer<T> = std::result::Result<T, Trouble>;
@@ -43,11 +44,13 @@ impl Driven {
     pub(crate) async fn open(config: &PostgresConfig, server: &Config) -> Result<Self> {
         let failed = |error| of_connect(error, config);
         let Some(files) = &config.tls else {
-            let (client, connection) = server.connect(NoTls).await.map_err(failed)?;
+            let opened = patiently(|| server.connect(NoTls)).await;
+            let (client, connection) = opened.map_err(failed)?;
             return Ok(Self::new(client, connection));
         };
         let tls = MakeRustlsConnect::new((*tollgate_core::tls::client(files, &[])?).clone());
-        let (client, connection) = server.connect(tls).await.map_err(failed)?;
+        let opened = patiently(|| server.connect(tls.clone())).await;
+        let (client, connection) = opened.map_err(failed)?;
         Ok(Self::new(client, connection))
     }
 

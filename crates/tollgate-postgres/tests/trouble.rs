@@ -6,6 +6,7 @@ mod support;
 use std::time::Duration;
 
 use support::{backend_of, client, locks, number, psql, until, url};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tollgate_core::{Backend, ErrorKind, GuardState, Locks};
 use tollgate_postgres::PostgresConfig;
 use tollgate_testkit::engines::{self, Config, Data};
@@ -36,6 +37,34 @@ async fn connections_that_are_terminated_cost_nobody_a_lock() {
     guard.release().await.unwrap();
     let next = tokio::time::timeout(Duration::from_secs(10), waits).await.unwrap().unwrap().unwrap();
     next.release().await.unwrap();
+}
+
+/// PgBouncer says that to whoever comes when the process that it was about to lend has just ended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pooler_whose_process_has_just_ended_is_asked_again() {
+    let engine = engines::private(&Config::postgres()).unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, server) = (listener.local_addr().unwrap(), engine.address());
+    tokio::spawn(async move {
+        for number in 0.. {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            tokio::spawn(async move {
+                if number % 3 < 2 {
+                    let mut hello = [0; 8];
+                    stream.read_exact(&mut hello).await.unwrap();
+                    let said = b"SFATAL\0C08P01\0Minvalid server parameter\0\0";
+                    let length = (said.len() as u32 + 4).to_be_bytes();
+                    stream.write_all(&[b"E", &length[..], said].concat()).await.unwrap();
+                    // It reads on, so that what is left does not take the answer along.
+                    let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
+                } else if let Ok(mut theirs) = tokio::net::TcpStream::connect(server).await {
+                    let _ = tokio::io::copy_bidirectional(&mut stream, &mut theirs).await;
+                }
+            });
+        }
+    });
+    let locks = locks(&url(address)).await.unwrap();
+    locks.lock("a").acquire().await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
