@@ -16,11 +16,13 @@ use crate::floor;
 use crate::keys::{Span, place, tag};
 use crate::line::Member;
 use crate::links::Repeat;
-use crate::ops::{created, created_at, how_many, nothing_in, queue, queued, range, read, revision};
+use crate::ops::{
+    created, created_at, how_many, nothing_in, queue, queued, range, read, revision, unchanged,
+};
 use crate::session::Session;
 use crate::sessions::Spot;
 use crate::wire::request_op::Request as Op;
-use crate::wire::{PutRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest};
+use crate::wire::{Compare, PutRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest};
 
 /// How much of the queue is read at first: an exclusive claim needs itself and the one before it.
 const TWO: i64 = 2;
@@ -213,7 +215,28 @@ impl EtcdBackend {
     }
 
     /// Replaces the value of a claim that is still there.
-    pub(crate) async fn rewrite(&self, key: &[u8], revision: i64, value: &Value) -> Result<bool> {
+    async fn rewrite(&self, key: &[u8], revision: i64, value: &Value) -> Result<bool> {
+        self.put_if(vec![created_at(key, revision)], key, value).await
+    }
+
+    /// The same for what its holder says, unless it has said something later: a request may arrive after its successor.
+    pub(crate) async fn say(&self, key: &[u8], revision: i64, value: &Value) -> Result<bool> {
+        loop {
+            let request = RangeRequest { key: key.to_vec().into(), ..RangeRequest::default() };
+            let found = self.links.range(request).await?;
+            let Some(found) = found.kvs.first().filter(|found| found.create_revision == revision) else {
+                return Ok(false);
+            };
+            let said = serde_json::from_slice(&found.value).map_or(0, |said: Value| said.details.revision);
+            if said > value.details.revision
+                || self.put_if(vec![unchanged(key, found.mod_revision)], key, value).await?
+            {
+                return Ok(true);
+            }
+        }
+    }
+
+    async fn put_if(&self, compare: Vec<Compare>, key: &[u8], value: &Value) -> Result<bool> {
         let value = serde_json::to_vec(value)
             .map_err(|error| Error::invalid("these details cannot be written").caused_by(error))?;
         let put = PutRequest {
@@ -222,11 +245,8 @@ impl EtcdBackend {
             ignore_lease: true,
             ..PutRequest::default()
         };
-        let request = TxnRequest {
-            compare: vec![created_at(key, revision)],
-            success: vec![RequestOp { request: Some(Op::RequestPut(put)) }],
-            failure: Vec::new(),
-        };
+        let success = vec![RequestOp { request: Some(Op::RequestPut(put)) }];
+        let request = TxnRequest { compare, success, failure: Vec::new() };
         Ok(self.links.txn(request, Repeat::Yes).await?.succeeded)
     }
 

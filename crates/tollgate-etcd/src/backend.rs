@@ -190,7 +190,7 @@ impl EtcdBackend {
         }
         if let Some(details) = details {
             let value = Value { tollgate: 1, mode: grant.mode, details: details.clone() };
-            if !self.rewrite(&key, handle.revision, &value).await? {
+            if !self.say(&key, handle.revision, &value).await? {
                 return Ok(Extension::Lost { cause: LossCause::Gone });
             }
         }

@@ -17,13 +17,17 @@ where name = $1 and owner = $2 and waiters = 0 and expires > clock_timestamp()
 returning set_config('synchronous_commit', 'off', true)
 
 -- :renew
--- Renews the grant of an exclusive holder, unless somebody sits on the lock's row: that is not waited for.
+-- Renews the grant of an exclusive holder, unless somebody sits on the lock's row: that is not waited for. What the holder said
+-- later may have come before.
 with held as (
     select name from tollgate.locks where name = $1 and owner = $2 and expires > clock_timestamp()
     for no key update skip locked
 )
 update tollgate.locks l
-set expires = clock_timestamp() + $3 * interval '1 ms', ttl = $3, details = coalesce($4, details)
+set expires = clock_timestamp() + $3 * interval '1 ms', ttl = $3, details = case
+        when coalesce(($4::json ->> 'revision')::bigint, 0) >= coalesce((l.details::json ->> 'revision')::bigint, 0)
+        then coalesce($4, l.details) else l.details
+    end
 from held where l.name = held.name
 returning true
 
@@ -31,7 +35,10 @@ returning true
 -- Renews the grant of a shared or permit holder. It needs nothing of the lock's row: whoever judges the holders deletes the
 -- dead, and waits for, and leaves, one that is renewed in that moment.
 update tollgate.claims
-set expires = clock_timestamp() + $3 * interval '1 ms', ttl = $3, details = coalesce($4, details)
+set expires = clock_timestamp() + $3 * interval '1 ms', ttl = $3, details = case
+        when coalesce(($4::json ->> 'revision')::bigint, 0) >= coalesce((details::json ->> 'revision')::bigint, 0)
+        then coalesce($4, details) else details
+    end
 where owner = $2 and name = $1 and token is not null and expires > clock_timestamp()
 returning true
 

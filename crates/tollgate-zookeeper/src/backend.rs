@@ -9,6 +9,7 @@ use tollgate_core::{
 };
 
 use crate::acquire::{Value, sweep};
+use crate::calls::{Answer, Calls};
 use crate::capabilities::{capabilities, ttls};
 use crate::config::ZooKeeperConfig;
 use crate::error::Trouble;
@@ -112,9 +113,8 @@ impl ZooKeeperBackend {
         }
         if let Some(details) = details {
             let open = session.opened().await?;
-            let data = Value::new(ttl, details).to_json()?;
-            match open.calls.set(&path, &data, None).await {
-                Ok(_) => {}
+            match say(&open.calls, &path, &Value::new(ttl, details)).await {
+                Ok(()) => {}
                 Err(Trouble::NoNode) => return Ok(gone),
                 Err(Trouble::Ended) => {
                     return Ok(Extension::Lost { cause: LossCause::SessionEnded });
@@ -178,6 +178,23 @@ impl ZooKeeperBackend {
                 Err(_) => {}
             }
             self.clock.sleep_until(self.clock.now() + PAUSE).await;
+        }
+    }
+}
+
+/// Has the node of a claim say something else, unless its holder has said something later: a request may come after its
+/// successor.
+async fn say(calls: &Calls, path: &str, value: &Value) -> Answer<()> {
+    let data = value.to_json().map_err(Trouble::Failed)?;
+    loop {
+        let (found, stat) = calls.data(path).await?;
+        let said = serde_json::from_slice(&found).map_or(0, |said: Value| said.details.revision);
+        if said > value.details.revision {
+            return Ok(());
+        }
+        match calls.set(path, &data, Some(stat.version)).await {
+            Err(Trouble::Changed) => {}
+            answer => return answer.map(drop),
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::wire::{
 /// How long a connection is waited for.
 const TO_CONNECT: Duration = Duration::from_secs(5);
 
-type Answer<T> = Result<T, Trouble>;
+pub(crate) type Answer<T> = Result<T, Trouble>;
 
 /// A session's requests, in the order in which they are made.
 #[derive(Debug, Clone)]

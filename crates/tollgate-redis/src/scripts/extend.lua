@@ -9,7 +9,14 @@ end
 -- First what Redis does also when it is out of memory: after that it allows the rest.
 redis.call('PEXPIRE', LOCK, ARGV[2])
 if ARGV[3] then
-  r.rest = string.match(r.rest, '^(%S+ %S+ )') .. ARGV[3]
+  local first, said = string.match(r.rest, '^(%S+ %S+ )(.*)$')
+  -- What the holder said later may have come before.
+  local function revision(details)
+    return tonumber(string.match(details, '"revision":(%d+)') or 0)
+  end
+  if revision(ARGV[3]) >= revision(said) then
+    r.rest = first .. ARGV[3]
+  end
 end
 write_holder(r, tonumber(ARGV[2]))
 if r.kind ~= 'x' then

@@ -3,6 +3,7 @@
 use std::pin::pin;
 
 use futures_util::StreamExt;
+use tollgate_core::Details;
 
 use super::prelude::*;
 use crate::helper::{Helper, Reply};
@@ -18,6 +19,7 @@ pub(super) const CASES: &[Case] = &[
     case!(what_a_leader_proclaims_is_seen),
     case!(what_a_leader_proclaims_is_there_when_that_is_said),
     case!(what_a_leader_proclaims_outlasts_renewals),
+    case!(what_a_leader_said_before_does_not_come_back if |c| networked(c) && !matches!(c.liveness, Liveness::Process)),
     case!(who_shares_the_lock_leads_nobody if shares),
     case!(leadership_that_is_lost_cancels_the_work),
     case!(a_killed_leader_is_followed if reaches_processes),
@@ -122,6 +124,28 @@ async fn what_a_leader_proclaims_outlasts_renewals(world: World) {
         tokio::time::sleep(world.ttl() / 10).await;
     }
     leadership.resign().await.unwrap();
+}
+
+/// A request that comes late, over a connection that was given up, is one that comes after its successor.
+async fn what_a_leader_said_before_does_not_come_back(world: World) {
+    let backend = world.backend().await;
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        if world.capabilities().check_mode(mode).is_err() {
+            continue;
+        }
+        let claim = world.claim(&world.name("order"), mode);
+        let Attempt::Granted(grant) = backend.try_acquire(&claim).await.unwrap() else {
+            panic!("nobody else wants it");
+        };
+        for revision in [1, 3, 2] {
+            let details = Details { revision, ..claim.details.clone() };
+            let extended = backend.extend(&grant, claim.ttl, Some(&details)).await.unwrap();
+            assert!(matches!(extended, Extension::Extended { .. }), "it is renewed all the same");
+        }
+        let state = backend.inspect(&grant.name).await.unwrap().expect("it is held");
+        assert_eq!(state.holders[0].details.revision, 3);
+        assert_eq!(backend.release(&grant).await.unwrap(), Release::Released);
+    }
 }
 
 async fn leadership_that_is_lost_cancels_the_work(world: World) {

@@ -105,7 +105,9 @@ impl Table {
             return Reply::NotHeld;
         };
         lease.ends = Instant::now() + ttl;
-        if let Some(details) = details {
+        if let Some(details) = details
+            && details.revision >= lease.details.revision
+        {
             lease.details = details;
         }
         Reply::Done

@@ -98,6 +98,8 @@ pub(super) struct Sessions {
     /// Every claim that holds or waits, with its session.
     claims: HashMap<OwnerId, (LockName, u64)>,
     waiting: HashMap<OwnerId, oneshot::Sender<Reply>>,
+    /// The number of what a holder said last.
+    said: HashMap<OwnerId, u32>,
     ended: Ended,
 }
 
@@ -172,7 +174,10 @@ impl Sessions {
         if !held || self.waiting.contains_key(&owner) {
             return Reply::NotHeld;
         }
-        if let Some(details) = details {
+        if let Some(details) = details
+            && self.said.get(&owner).is_none_or(|said| *said <= details.revision)
+        {
+            self.said.insert(owner, details.revision);
             let details = Some(Kept { session, details });
             self.apply(queue::Command::Extend { name, owner, ttl: Duration::MAX, details });
         }
@@ -231,6 +236,7 @@ impl Sessions {
     /// What has ended stays ended, and a session of its own ends with it.
     fn bury(&mut self, owner: OwnerId) {
         self.ended.remember(owner);
+        self.said.remove(&owner);
         if let Some((_, session)) = self.claims.remove(&owner) {
             self.end_if_done(session);
         }
