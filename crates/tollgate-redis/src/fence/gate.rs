@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use redis::{FromRedisValue, Value};
+use redis::{Cmd, FromRedisValue, Value};
 use tollgate_core::{BootClock, BoxFuture, Error, Fence, Gate, Keeper, Result, Token, gate};
 
 use super::{ADMIT, RedisFence, trouble};
@@ -51,12 +51,24 @@ impl RedisGate {
         gate::check(resource)?;
         let key = encode(resource);
         let mark = RedisFence::around(&key)?;
+        if let Some(decided) = self.by_reading(&key, mark.mark(), fence).await? {
+            return decided;
+        }
         let kind = if fence.is_exclusive() { "exclusive" } else { "shared" };
         let request = Request::on_key(&RAISE, mark.mark()).arg(fence.token().get()).arg(kind);
         match self.site.run(&key, &request, |_| {}).await {
             Ok(_) => Ok(()),
             Err(error) => Err(told(error, mark.mark(), fence)),
         }
+    }
+
+    /// What a holder is told that raises nothing, as most do: a plain reading is a fraction of a script's work. Whatever else it
+    /// finds, the script knows.
+    async fn by_reading(&self, key: &str, mark: &[u8], fence: Fence) -> Result<Option<Result<()>>> {
+        let link = self.site.link(key).await?;
+        let Ok(read) = link.command(Cmd::new().arg("GET").arg(mark)).await else { return Ok(None) };
+        let mark = Option::<u64>::from_redis_value(read).ok().flatten().and_then(|mark| Token::new(mark).ok());
+        Ok(mark.and_then(|mark| gate::by_reading(Some(mark), fence)))
     }
 
     async fn mark(&self, resource: &str) -> Result<Option<Token>> {
