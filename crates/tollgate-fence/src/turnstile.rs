@@ -218,23 +218,17 @@ impl Passage {
 }
 
 impl Watch {
-    /// Completes when somebody with a larger exclusive token was let in, with that token.
-    pub(crate) async fn overtaken(&self) -> Token {
-        self.above(|lane| lane.highest).await
-    }
-
-    /// The same, without waiting for it.
+    /// The larger exclusive token that was let in, if there is one.
     pub(crate) fn is_overtaken(&self) -> Option<Token> {
         self.look(|lane| lane.above(self.fence))
     }
 
-    /// Completes when somebody with a larger token, a reader or a writer, waits for this one.
-    pub(crate) async fn awaited(&self) {
-        self.above(|lane| lane.awaits).await;
-    }
-
-    /// Waits until `which` is above this one's token.
-    async fn above(&self, which: impl Fn(&Lane) -> Option<Token>) -> Token {
+    /// Completes when somebody with a larger token waits for this one, with that token. Whatever this one's lock was, it is over:
+    /// the other's was not given before. Readers do not wait for readers.
+    pub(crate) async fn awaited(&self) -> Token {
+        let which = |lane: &Lane| {
+            if self.fence.is_exclusive() { lane.awaits.max(lane.highest) } else { lane.highest }
+        };
         loop {
             // As long as the request is inside its lane is there.
             let Some(raised) = self.look(|lane| Some(lane.raised.clone())) else {
@@ -242,7 +236,7 @@ impl Watch {
             };
             let mut notified = std::pin::pin!(raised.notified());
             notified.as_mut().enable();
-            if let Some(token) = self.look(&which).filter(|token| *token > self.fence.token()) {
+            if let Some(token) = self.look(which).filter(|token| *token > self.fence.token()) {
                 return token;
             }
             notified.await;
@@ -377,18 +371,17 @@ mod tests {
         let turnstile = turnstile(DRAIN);
         let old = turnstile.enter("r", fence(5, true)).await.ok().unwrap();
         let watch = old.watch();
-        let mut overtaken = Box::pin(watch.overtaken());
-        assert!(is_pending(&mut overtaken).await && watch.is_overtaken().is_none());
+        let mut awaited = Box::pin(watch.awaited());
+        assert!(is_pending(&mut awaited).await && watch.is_overtaken().is_none());
         assert!(turnstile.enter("r", fence(5, true)).await.is_ok());
-        assert!(is_pending(&mut overtaken).await, "an equal one does not overtake");
+        assert!(is_pending(&mut awaited).await, "an equal one does not wait");
         let mut new = Box::pin(turnstile.enter("r", fence(6, true)));
         assert!(is_pending(&mut new).await);
         let six = Token::new(6).unwrap();
-        assert_eq!([overtaken.await, watch.overtaken().await, watch.is_overtaken().unwrap()], [six; 3]);
+        assert_eq!([awaited.await, watch.awaited().await, watch.is_overtaken().unwrap()], [six; 3]);
         let told = watch.refused(six);
         let stale = Stale::of(&told).unwrap();
         assert_eq!((stale.token.get(), stale.highest), (5, Some(six)), "{told}");
-        watch.awaited().await;
     }
 
     #[tokio::test]
@@ -398,9 +391,22 @@ mod tests {
         let watch = old.watch();
         let mut reader = Box::pin(turnstile.enter("r", fence(6, false)));
         assert!(is_pending(&mut reader).await);
-        watch.awaited().await;
-        assert!(watch.is_overtaken().is_none(), "who holds 5 is not below the mark");
-        assert!(is_pending(&mut Box::pin(watch.overtaken())).await);
+        assert_eq!(watch.awaited().await.get(), 6);
+        assert!(watch.is_overtaken().is_none(), "5 is not below the mark");
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_waits_for_a_writer_waits_for_no_other_reader() {
+        let turnstile = turnstile(DRAIN);
+        let first = turnstile.enter("r", fence(6, false)).await.ok().unwrap();
+        let writer = turnstile.enter("r", fence(5, true)).await.ok().unwrap();
+        let mut second = Box::pin(turnstile.enter("r", fence(7, false)));
+        assert!(is_pending(&mut second).await);
+        assert_eq!(writer.watch().awaited().await.get(), 7);
+        let watch = first.watch();
+        assert!(is_pending(&mut Box::pin(watch.awaited())).await);
+        drop(writer);
+        assert!(second.await.is_ok());
     }
 
     #[tokio::test]
