@@ -130,6 +130,36 @@ async fn trailers_pass() {
     assert_eq!(answer.trailers().unwrap()["x-sum"], "42");
 }
 
+#[tokio::test]
+async fn a_body_passes_whatever_the_method_is_and_however_its_end_is_told() {
+    let upstream = service(|request| async move {
+        let method = request.method().clone();
+        let content = request.into_body().collect().await.unwrap().to_bytes();
+        Response::new(body(format!("{method} {}", String::from_utf8_lossy(&content))))
+    })
+    .await;
+    let proxy = proxy(Arc::new(MemoryGate::new()), config(upstream)).await;
+    for method in ["GET", "DELETE", "OPTIONS", "PUT"] {
+        for (told, content, whole) in [
+            ("transfer-encoding: chunked", "5\r\nhello\r\n6\r\n there\r\n0\r\n\r\n", "hello there"),
+            ("content-length: 5", "hello", "hello"),
+            ("x-none: 1", "", ""),
+        ] {
+            let mut stream = TcpStream::connect(proxy).await.unwrap();
+            let head = format!(
+                "{method} /r HTTP/1.1\r\nhost: x\r\nfencing-token: 5\r\nconnection: close\r\n{told}\r\n\r\n"
+            );
+            stream.write_all(head.as_bytes()).await.unwrap();
+            // Behind its head, so that nobody knows yet how long it will be.
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            stream.write_all(content.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            assert!(answer.ends_with(&format!("\r\n\r\n{method} {whole}")), "{method} {told}: {answer}");
+        }
+    }
+}
+
 /// A service that echoes what comes over a WebSocket.
 async fn echo() -> std::net::SocketAddr {
     raw(|mut stream| async move {

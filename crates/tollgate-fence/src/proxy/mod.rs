@@ -218,6 +218,7 @@ impl Proxy {
         parts.uri = self.target(&parts.uri)?;
         parts.version = http::Version::HTTP_11;
         headers::strip(&mut parts.headers, upgrade);
+        headers::measure(&mut parts.headers, &upload);
         headers::introduce(&mut parts.headers, peer.ip(), &self.config.upstream.authority);
         let watch = passage.as_ref().map(Passage::watch);
         progress.begin();
