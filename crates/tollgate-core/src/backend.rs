@@ -120,6 +120,13 @@ pub trait Backend: Send + Sync + 'static {
     /// may skip. Engines that cannot tell use [`events::poll`](crate::events::poll).
     fn events(&self, prefix: &str) -> BoxStream<'_, Result<Event>>;
 
+    /// Whether the engine itself tells of [`events`](Self::events), so that to follow them costs nothing while nothing happens.
+    /// Where it does not they are found by listing everything again and again, and whoever follows one lock looks at that lock
+    /// alone.
+    fn tells_events(&self) -> bool {
+        false
+    }
+
     /// Breaks the lock of the holder with `token`, as an operator does, and hands it on.
     fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>>;
 

@@ -15,8 +15,10 @@ use crate::leadership::{Leadership, Work};
 use crate::lock::LockRequest;
 use crate::state::Event;
 
-/// How often observers look at what a leader proclaims. A new leader they hear of earlier, where the engine tells.
+/// How often observers look at what a leader proclaims, where the engine tells them of a new one.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How often they look who leads where it does not.
+const LOOK_FOR_LEADER_EVERY: Duration = Duration::from_millis(250);
 
 /// An election: of all who campaign for a name, one leads. It is the lock of that name, so that whoever takes the lock leads,
 /// and its token is the leader's *epoch*: it rises from leader to leader.
@@ -160,11 +162,12 @@ impl Election {
     /// # }
     /// ```
     pub fn observe(&self) -> impl Stream<Item = Result<Leader>> + Send + '_ {
-        let changes = self.locks.events(&self.name);
+        // To follow what others find out by listing everything would cost far more than to look at this lock.
+        let changes = self.locks.client.backend.tells_events().then(|| self.locks.events(&self.name));
         stream::unfold((changes, Seen::default()), move |(mut changes, mut seen)| async move {
             loop {
                 if seen.looked {
-                    self.change(&mut changes).await;
+                    self.change(changes.as_mut()).await;
                 }
                 seen.looked = true;
                 match self.leader().await {
@@ -181,8 +184,11 @@ impl Election {
     }
 
     /// Waits until somebody else may lead, or proclaims something else.
-    async fn change(&self, changes: &mut BoxStream<'_, Result<Event>>) {
+    async fn change(&self, changes: Option<&mut BoxStream<'_, Result<Event>>>) {
         let clock = &self.locks.client.clock;
+        let Some(changes) = changes else {
+            return clock.sleep_until(clock.now() + LOOK_FOR_LEADER_EVERY).await;
+        };
         let mut look = pin!(clock.sleep_until(clock.now() + LOOK_EVERY));
         loop {
             tokio::select! {

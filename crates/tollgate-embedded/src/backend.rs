@@ -232,6 +232,10 @@ impl Backend for MemoryBackend {
         }))
     }
 
+    fn tells_events(&self) -> bool {
+        true
+    }
+
     fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>> {
         Box::pin(async move {
             match self.heart.command(Command::Revoke { name: name.clone(), token }) {

@@ -338,6 +338,10 @@ impl Backend for EtcdBackend {
         self.told(prefix)
     }
 
+    fn tells_events(&self) -> bool {
+        true
+    }
+
     fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>> {
         Box::pin(self.broken(name, token))
     }

@@ -120,7 +120,7 @@ where
     E: Ending,
 {
     let alone = tokio::select! {
-        () = watch.awaited() => None,
+        _ = watch.awaited() => None,
         () = shared.gone.notified() => Some(tokio::time::sleep(bounds.alone)),
     };
     let Some(mut body) = shared.rest().body.take() else { return };

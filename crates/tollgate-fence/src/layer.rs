@@ -17,6 +17,7 @@ use crate::answer::{Answer, Bounds, BoxError, Ending};
 use crate::problem::Problem;
 use crate::token_header::shown;
 use crate::turnstile::{DRAIN, Passage, Turnstile};
+use crate::unread;
 
 /// A layer that lets a request through only with a token that is not stale.
 ///
@@ -26,6 +27,7 @@ use crate::turnstile::{DRAIN, Passage, Turnstile};
 /// - 428 without a token, unless the method only reads (GET, HEAD, OPTIONS, TRACE); 400 for what is no token; 412 for a
 ///   stale one, with both numbers; 503 if the gate cannot be asked. Nothing goes through unchecked. Who shows a token is
 ///   checked whatever the method is: so a holder admits itself before its first read.
+///   What is unread of a refused request is read, within bounds, so that a client that sends before it reads hears of that.
 /// - **In order.** A larger token goes through only when every request with a smaller one is over: its answer has come to the
 ///   end, or was dropped. It waits for that up to [`drain`](Self::drain), and is a 503 with `Retry-After` then. It never waits for
 ///   a client that does not read: the answer is read on then, for half of that time at most, and cut off. What your service
@@ -105,7 +107,7 @@ where
     S: Service<Request<A>, Response = Response<B>> + Clone + Send + 'static,
     S::Future: Send,
     F: Fn(&http::request::Parts) -> Option<String>,
-    A: Send + 'static,
+    A: Body<Data: Send, Error: Send> + Send + 'static,
     B: Body<Data: Send, Error: Into<BoxError>> + Unpin + Send + 'static,
 {
     type Response = Response<Either<PassedBody<B>, Full<Bytes>>>;
@@ -127,7 +129,12 @@ where
             let passage = match resource {
                 Some(resource) => match passage(&turnstile, &resource, &parts).await {
                     Ok(passage) => passage,
-                    Err(problem) => return Ok(problem.response(|text| Either::Right(Full::new(text)))),
+                    Err(problem) => {
+                        if !unread::waits_to_be_asked(&parts.headers) {
+                            unread::discard(body);
+                        }
+                        return Ok(problem.response(|text| Either::Right(Full::new(text))));
+                    }
                 },
                 None => None,
             };

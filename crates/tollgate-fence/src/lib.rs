@@ -18,6 +18,7 @@ mod proxy;
 mod together;
 mod token_header;
 mod turnstile;
+mod unread;
 
 pub use file::FencedFile;
 pub use issued::Issued;

@@ -4,8 +4,10 @@
 //! alone keeps no order. Here it is kept: a larger token passes only when every request with a smaller one is over. The mark
 //! is raised first, so that no more of those come meanwhile.
 //!
-//! - **Invariant:** a request is registered before the gate is asked, and until it can do nothing more. So whoever the gate
-//!   lets in later finds it.
+//! - **Invariant:** a request has its lane from before the gate is asked until it can do nothing more, and a lane remembers the
+//!   highest token that it let in. So of two whom the gate let in, whichever has the smaller token is waited for if it is noted
+//!   first, and refused if it is noted second.
+//! - **Invariant:** nobody waits for those whom the gate may yet refuse: there is no end to them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -45,7 +47,10 @@ struct Lane {
 /// Those who show the same token.
 #[derive(Default)]
 struct Inside {
-    count: usize,
+    /// Whom the gate has not answered yet: they have done nothing, and may be refused.
+    asking: usize,
+    /// Whom it let in.
+    admitted: usize,
     together: Together,
 }
 
@@ -62,6 +67,8 @@ pub(crate) struct Passage {
     turnstile: Arc<Turnstile>,
     resource: Arc<str>,
     fence: Fence,
+    /// The gate let it in, and it was noted.
+    admitted: bool,
 }
 
 impl Turnstile {
@@ -73,10 +80,11 @@ impl Turnstile {
     ///
     /// Dropped while it waits it leaves nothing behind but, perhaps, a raised mark.
     pub(crate) async fn enter(self: &Arc<Self>, resource: &str, fence: Fence) -> Result<Passage, Problem> {
-        let (passage, together) = self.register(resource, fence);
+        let stale = |highest| Problem::of_gate(&refused(resource, fence, highest));
+        let (mut passage, together) = self.register(resource, fence).map_err(stale)?;
         let admitted = together.admit(&self.gate, &passage.resource, fence, named(resource)).await;
         admitted.map_err(|error| named(resource).in_scope(|| Problem::of_gate(&error)))?;
-        if let Some(left) = self.admitted(&passage) {
+        if let Some(left) = self.admitted(&mut passage).map_err(stale)? {
             self.drained(&passage, left).await?;
         }
         Ok(passage)
@@ -94,23 +102,34 @@ impl Turnstile {
         }
     }
 
-    fn register(self: &Arc<Self>, resource: &str, fence: Fence) -> (Passage, Together) {
+    /// Gives a request its lane; fails with the token that makes it stale, if one was let in there.
+    fn register(self: &Arc<Self>, resource: &str, fence: Fence) -> Result<(Passage, Together), Token> {
         let mut lanes = self.lanes();
         let resource = match lanes.get_key_value(resource) {
             Some((known, _)) => known.clone(),
             None => Arc::from(resource),
         };
         let lane = lanes.entry(resource.clone()).or_default();
+        if let Some(highest) = lane.above(fence) {
+            return Err(highest);
+        }
         let inside = lane.inside.entry(key(fence)).or_default();
-        inside.count += 1;
+        inside.asking += 1;
         let together = inside.together.clone();
-        (Passage { turnstile: self.clone(), resource, fence }, together)
+        Ok((Passage { turnstile: self.clone(), resource, fence, admitted: false }, together))
     }
 
-    /// Notes that the gate let it in; where to hear of those before it, if there are some.
-    fn admitted(&self, passage: &Passage) -> Option<Arc<Notify>> {
+    /// Notes that the gate let it in; where to hear of those before it, if there are some. Fails if a larger one was noted first:
+    /// that one did not wait.
+    fn admitted(&self, passage: &mut Passage) -> Result<Option<Arc<Notify>>, Token> {
         let mut lanes = self.lanes();
-        let lane = lanes.get_mut(&passage.resource)?;
+        let Some(lane) = lanes.get_mut(&passage.resource) else { return Ok(None) };
+        if let Some(highest) = lane.above(passage.fence) {
+            return Err(highest);
+        }
+        let inside = lane.inside.entry(key(passage.fence)).or_default();
+        (inside.asking, inside.admitted) = (inside.asking - 1, inside.admitted + 1);
+        passage.admitted = true;
         let (token, waits) = (Some(passage.fence.token()), lane.must_wait(passage.fence));
         let raises = passage.fence.is_exclusive() && lane.highest < token;
         if raises {
@@ -122,7 +141,7 @@ impl Turnstile {
         if raises || waits {
             lane.raised.notify_waiters();
         }
-        waits.then(|| lane.left.clone())
+        Ok(waits.then(|| lane.left.clone()))
     }
 
     async fn drained(&self, passage: &Passage, left: Arc<Notify>) -> Result<(), Problem> {
@@ -145,11 +164,11 @@ impl Turnstile {
     fn look(&self, passage: &Passage) -> Look {
         let lanes = self.lanes();
         let Some(lane) = lanes.get(&passage.resource) else { return Look::Free };
-        match lane.highest {
+        match lane.above(passage.fence) {
             // It came in while this one waited, and waits for it in turn.
-            Some(highest) if highest > passage.fence.token() => Look::Stale(highest),
-            _ if lane.must_wait(passage.fence) => Look::Wait,
-            _ => Look::Free,
+            Some(highest) => Look::Stale(highest),
+            None if lane.must_wait(passage.fence) => Look::Wait,
+            None => Look::Free,
         }
     }
 
@@ -166,10 +185,15 @@ enum Look {
 }
 
 impl Lane {
-    /// Whether somebody with a smaller token is inside. Readers do not wait for readers.
+    /// Whether somebody with a smaller token was let in and is not over. Readers do not wait for readers.
     fn must_wait(&self, fence: Fence) -> bool {
-        let before = self.inside.range(..(fence.token(), false));
-        before.into_iter().any(|((_, exclusive), _)| *exclusive || fence.is_exclusive())
+        let mut before = self.inside.range(..(fence.token(), false));
+        before.any(|((_, exclusive), inside)| inside.admitted > 0 && (*exclusive || fence.is_exclusive()))
+    }
+
+    /// The token that makes this one stale, if such a one was let in.
+    fn above(&self, fence: Fence) -> Option<Token> {
+        self.highest.filter(|highest| *highest > fence.token())
     }
 }
 
@@ -180,7 +204,11 @@ fn key(fence: Fence) -> (Token, bool) {
 impl Passage {
     /// The same once more: the request is over when both are dropped.
     pub(crate) fn twin(&self) -> Self {
-        self.turnstile.register(&self.resource, self.fence).0
+        if let Some(lane) = self.turnstile.lanes().get_mut(&self.resource) {
+            lane.inside.entry(key(self.fence)).or_default().admitted += 1;
+        }
+        let (turnstile, resource) = (self.turnstile.clone(), self.resource.clone());
+        Self { turnstile, resource, ..*self }
     }
 
     pub(crate) fn watch(&self) -> Watch {
@@ -190,23 +218,17 @@ impl Passage {
 }
 
 impl Watch {
-    /// Completes when somebody with a larger exclusive token was let in, with that token.
-    pub(crate) async fn overtaken(&self) -> Token {
-        self.above(|lane| lane.highest).await
-    }
-
-    /// The same, without waiting for it.
+    /// The larger exclusive token that was let in, if there is one.
     pub(crate) fn is_overtaken(&self) -> Option<Token> {
-        self.look(|lane| lane.highest).filter(|highest| *highest > self.fence.token())
+        self.look(|lane| lane.above(self.fence))
     }
 
-    /// Completes when somebody with a larger token, a reader or a writer, waits for this one.
-    pub(crate) async fn awaited(&self) {
-        self.above(|lane| lane.awaits).await;
-    }
-
-    /// Waits until `which` is above this one's token.
-    async fn above(&self, which: impl Fn(&Lane) -> Option<Token>) -> Token {
+    /// Completes when somebody with a larger token waits for this one, with that token. Whatever this one's lock was, it is over:
+    /// the other's was not given before. Readers do not wait for readers.
+    pub(crate) async fn awaited(&self) -> Token {
+        let which = |lane: &Lane| {
+            if self.fence.is_exclusive() { lane.awaits.max(lane.highest) } else { lane.highest }
+        };
         loop {
             // As long as the request is inside its lane is there.
             let Some(raised) = self.look(|lane| Some(lane.raised.clone())) else {
@@ -214,7 +236,7 @@ impl Watch {
             };
             let mut notified = std::pin::pin!(raised.notified());
             notified.as_mut().enable();
-            if let Some(token) = self.look(&which).filter(|token| *token > self.fence.token()) {
+            if let Some(token) = self.look(which).filter(|token| *token > self.fence.token()) {
                 return token;
             }
             notified.await;
@@ -227,8 +249,13 @@ impl Watch {
 
     /// What this one is told when it is not let on because `highest` came. That counts as a refusal.
     pub(crate) fn refused(&self, highest: Token) -> Error {
-        named(&self.resource).in_scope(|| self.fence.refused(highest))
+        refused(&self.resource, self.fence, highest)
     }
+}
+
+/// The words for whoever comes after `highest`.
+fn refused(resource: &str, fence: Fence, highest: Token) -> Error {
+    named(resource).in_scope(|| fence.refused(highest))
 }
 
 /// Says in traces which resource a refusal is about.
@@ -241,9 +268,13 @@ impl Drop for Passage {
         let mut lanes = self.turnstile.lanes();
         let Some(lane) = lanes.get_mut(&self.resource) else { return };
         if let Some(inside) = lane.inside.get_mut(&key(self.fence)) {
-            inside.count -= 1;
-            if inside.count == 0 {
+            let count = if self.admitted { &mut inside.admitted } else { &mut inside.asking };
+            *count -= 1;
+            let (is_last, nobody) = (*count == 0, inside.asking + inside.admitted == 0);
+            if nobody {
                 lane.inside.remove(&key(self.fence));
+            }
+            if self.admitted && is_last {
                 lane.left.notify_waiters();
             }
         }
@@ -259,7 +290,7 @@ impl Drop for Passage {
 #[cfg(test)]
 mod tests {
     use http::StatusCode;
-    use tollgate_core::{MemoryGate, Stale};
+    use tollgate_core::{BoxFuture, MemoryGate, Stale};
 
     use super::*;
 
@@ -340,18 +371,17 @@ mod tests {
         let turnstile = turnstile(DRAIN);
         let old = turnstile.enter("r", fence(5, true)).await.ok().unwrap();
         let watch = old.watch();
-        let mut overtaken = Box::pin(watch.overtaken());
-        assert!(is_pending(&mut overtaken).await && watch.is_overtaken().is_none());
+        let mut awaited = Box::pin(watch.awaited());
+        assert!(is_pending(&mut awaited).await && watch.is_overtaken().is_none());
         assert!(turnstile.enter("r", fence(5, true)).await.is_ok());
-        assert!(is_pending(&mut overtaken).await, "an equal one does not overtake");
+        assert!(is_pending(&mut awaited).await, "an equal one does not wait");
         let mut new = Box::pin(turnstile.enter("r", fence(6, true)));
         assert!(is_pending(&mut new).await);
         let six = Token::new(6).unwrap();
-        assert_eq!([overtaken.await, watch.overtaken().await, watch.is_overtaken().unwrap()], [six; 3]);
+        assert_eq!([awaited.await, watch.awaited().await, watch.is_overtaken().unwrap()], [six; 3]);
         let told = watch.refused(six);
         let stale = Stale::of(&told).unwrap();
         assert_eq!((stale.token.get(), stale.highest), (5, Some(six)), "{told}");
-        watch.awaited().await;
     }
 
     #[tokio::test]
@@ -361,9 +391,22 @@ mod tests {
         let watch = old.watch();
         let mut reader = Box::pin(turnstile.enter("r", fence(6, false)));
         assert!(is_pending(&mut reader).await);
-        watch.awaited().await;
-        assert!(watch.is_overtaken().is_none(), "who holds 5 is not below the mark");
-        assert!(is_pending(&mut Box::pin(watch.overtaken())).await);
+        assert_eq!(watch.awaited().await.get(), 6);
+        assert!(watch.is_overtaken().is_none(), "5 is not below the mark");
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_waits_for_a_writer_waits_for_no_other_reader() {
+        let turnstile = turnstile(DRAIN);
+        let first = turnstile.enter("r", fence(6, false)).await.ok().unwrap();
+        let writer = turnstile.enter("r", fence(5, true)).await.ok().unwrap();
+        let mut second = Box::pin(turnstile.enter("r", fence(7, false)));
+        assert!(is_pending(&mut second).await);
+        assert_eq!(writer.watch().awaited().await.get(), 7);
+        let watch = first.watch();
+        assert!(is_pending(&mut Box::pin(watch.awaited())).await);
+        drop(writer);
+        assert!(second.await.is_ok());
     }
 
     #[tokio::test]
@@ -375,6 +418,59 @@ mod tests {
         drop(gone);
         drop(old);
         assert!(turnstile.enter("r", fence(7, true)).await.is_ok());
+        assert!(turnstile.lanes().is_empty());
+    }
+
+    /// A gate that takes a while to answer.
+    struct Slow(MemoryGate);
+
+    impl Gate for Slow {
+        fn admit<'a>(&'a self, resource: &'a str, fence: Fence) -> BoxFuture<'a, Result<(), Error>> {
+            Box::pin(async move {
+                let admitted = self.0.admit(resource, fence).await;
+                tokio::time::sleep(Duration::from_millis(2)).await;
+                admitted
+            })
+        }
+
+        fn highest<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Result<Option<Token>, Error>> {
+            self.0.highest(resource)
+        }
+    }
+
+    #[tokio::test]
+    async fn who_is_refused_again_and_again_keeps_nobody_waiting() {
+        for (mark, refused, newer) in [(None, 5, fence(6, true)), (Some(5), 1, fence(6, false))] {
+            let gate = Slow(MemoryGate::new());
+            if let Some(mark) = mark {
+                gate.admit("r", fence(mark, true)).await.unwrap();
+            }
+            let turnstile = Turnstile::new(Arc::new(gate), Duration::from_secs(1));
+            let mut storm = tokio::task::JoinSet::new();
+            for _ in 0..32 {
+                let turnstile = turnstile.clone();
+                storm.spawn(async move {
+                    loop {
+                        drop(turnstile.enter("r", fence(refused, true)).await);
+                        tokio::task::yield_now().await;
+                    }
+                });
+            }
+            // Some are at the gate, and more come.
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            assert!(turnstile.enter("r", newer).await.is_ok(), "{newer:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn who_comes_from_the_gate_behind_a_larger_token_is_stale() {
+        let turnstile = Turnstile::new(Arc::new(Slow(MemoryGate::new())), DRAIN);
+        let mut old = Box::pin(turnstile.enter("r", fence(5, true)));
+        // The gate has let it in, which nobody has heard yet.
+        assert!(is_pending(&mut old).await);
+        let new = turnstile.enter("r", fence(6, true)).await.ok().unwrap();
+        assert_eq!(old.await.err().unwrap().status(), StatusCode::PRECONDITION_FAILED);
+        drop(new);
         assert!(turnstile.lanes().is_empty());
     }
 }

@@ -11,18 +11,20 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body::Frame;
-use http_body_util::{BodyExt, Full, StreamBody};
+use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use tokio::sync::Semaphore;
 use tollgate_core::{BoxFuture, Error, ErrorKind, Fence, Gate, MemoryGate, Result, Token};
 use tollgate_fence::FencingLayer;
 use tower_layer::Layer;
 use tower_service::Service;
 
+type Nothing = Empty<Bytes>;
+
 /// Writes down who came.
 #[derive(Clone, Default)]
 struct Shop(Arc<Mutex<Vec<String>>>);
 
-impl Service<Request<()>> for Shop {
+impl Service<Request<Nothing>> for Shop {
     type Response = Response<Full<Bytes>>;
     type Error = Infallible;
     type Future = Ready<std::result::Result<Self::Response, Infallible>>;
@@ -31,7 +33,7 @@ impl Service<Request<()>> for Shop {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<()>) -> Self::Future {
+    fn call(&mut self, request: Request<Nothing>) -> Self::Future {
         self.0.lock().unwrap().push(request.uri().path().to_owned());
         ready(Ok(Response::new(Full::from("sold"))))
     }
@@ -54,16 +56,20 @@ fn resource(parts: &http::request::Parts) -> Option<String> {
     (path != "free").then(|| path.to_owned())
 }
 
-fn request(method: &str, path: &str, tokens: &[&str]) -> Request<()> {
+fn request(method: &str, path: &str, tokens: &[&str]) -> Request<Nothing> {
     let mut request = Request::builder().method(method).uri(path);
     for token in tokens {
         request = request.header("fencing-token", *token);
     }
-    request.body(()).unwrap()
+    request.body(Nothing::new()).unwrap()
 }
 
 /// The status, and what the body says.
-async fn asked(gate: Arc<dyn Gate>, shop: &Shop, request: Request<()>) -> (StatusCode, serde_json::Value) {
+async fn asked(
+    gate: Arc<dyn Gate>,
+    shop: &Shop,
+    request: Request<Nothing>,
+) -> (StatusCode, serde_json::Value) {
     let response = FencingLayer::new(gate, resource).layer(shop.clone()).call(request).await.unwrap();
     let status = response.status();
     let body = response.into_body().collect().await.unwrap().to_bytes();
@@ -137,7 +143,7 @@ impl Slow {
     }
 }
 
-impl Service<Request<()>> for Slow {
+impl Service<Request<Nothing>> for Slow {
     type Response = Response<Pieces>;
     type Error = Infallible;
     type Future = Ready<std::result::Result<Self::Response, Infallible>>;
@@ -146,7 +152,7 @@ impl Service<Request<()>> for Slow {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, _: Request<()>) -> Self::Future {
+    fn call(&mut self, _: Request<Nothing>) -> Self::Future {
         self.came.fetch_add(1, Ordering::SeqCst);
         let (go, pieces) = (self.go.clone(), self.pieces);
         let piece = move |number| {

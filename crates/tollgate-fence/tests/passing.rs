@@ -131,8 +131,38 @@ async fn trailers_pass() {
 }
 
 #[tokio::test]
-async fn a_websocket_passes_until_a_larger_token_comes() {
-    let upstream = raw(|mut stream| async move {
+async fn a_body_passes_whatever_the_method_is_and_however_its_end_is_told() {
+    let upstream = service(|request| async move {
+        let method = request.method().clone();
+        let content = request.into_body().collect().await.unwrap().to_bytes();
+        Response::new(body(format!("{method} {}", String::from_utf8_lossy(&content))))
+    })
+    .await;
+    let proxy = proxy(Arc::new(MemoryGate::new()), config(upstream)).await;
+    for method in ["GET", "DELETE", "OPTIONS", "PUT"] {
+        for (told, content, whole) in [
+            ("transfer-encoding: chunked", "5\r\nhello\r\n6\r\n there\r\n0\r\n\r\n", "hello there"),
+            ("content-length: 5", "hello", "hello"),
+            ("x-none: 1", "", ""),
+        ] {
+            let mut stream = TcpStream::connect(proxy).await.unwrap();
+            let head = format!(
+                "{method} /r HTTP/1.1\r\nhost: x\r\nfencing-token: 5\r\nconnection: close\r\n{told}\r\n\r\n"
+            );
+            stream.write_all(head.as_bytes()).await.unwrap();
+            // Behind its head, so that nobody knows yet how long it will be.
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            stream.write_all(content.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            assert!(answer.ends_with(&format!("\r\n\r\n{method} {whole}")), "{method} {told}: {answer}");
+        }
+    }
+}
+
+/// A service that echoes what comes over a WebSocket.
+async fn echo() -> std::net::SocketAddr {
+    raw(|mut stream| async move {
         if !read_head(&mut stream).await.to_lowercase().contains("upgrade: websocket") {
             return stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
         }
@@ -141,28 +171,87 @@ async fn a_websocket_passes_until_a_larger_token_comes() {
         let (mut read, mut write) = stream.split();
         tokio::io::copy(&mut read, &mut write).await.unwrap();
     })
-    .await;
-    let proxy = proxy(Arc::new(MemoryGate::new()), config(upstream)).await;
-    let mut unfenced = request("GET", "/r", None);
-    unfenced.headers_mut().insert("connection", "upgrade".parse().unwrap());
-    unfenced.headers_mut().insert("upgrade", "websocket".parse().unwrap());
-    let answer = support::ask(proxy, unfenced).await;
-    assert_eq!(answer.status(), StatusCode::PRECONDITION_REQUIRED, "what follows may change anything");
+    .await
+}
+
+/// A WebSocket of who shows `token`.
+async fn websocket(proxy: std::net::SocketAddr, token: &str) -> TcpStream {
     let mut socket = TcpStream::connect(proxy).await.unwrap();
-    let ask =
-        "GET /r HTTP/1.1\r\nhost: x\r\nconnection: Upgrade\r\nupgrade: websocket\r\nfencing-token: 5\r\n\r\n";
+    let ask = format!(
+        "GET /r HTTP/1.1\r\nhost: x\r\nconnection: Upgrade\r\nupgrade: websocket\r\nfencing-token: {token}\r\n\r\n"
+    );
     socket.write_all(ask.as_bytes()).await.unwrap();
     let head = read_head(&mut socket).await;
     assert!(head.starts_with("HTTP/1.1 101"), "{head}");
+    socket
+}
+
+async fn echoes(socket: &mut TcpStream) {
     for word in ["hello", "again"] {
         socket.write_all(word.as_bytes()).await.unwrap();
         let mut echo = [0; 5];
         socket.read_exact(&mut echo).await.unwrap();
         assert_eq!(echo, word.as_bytes());
     }
+}
+
+/// What a reader is answered.
+async fn read(proxy: std::net::SocketAddr, token: &str) -> StatusCode {
+    let mut asked = request("GET", "/r", None);
+    asked.headers_mut().insert("fencing-token", token.parse().unwrap());
+    ask(proxy, asked).await.status()
+}
+
+#[tokio::test]
+async fn a_websocket_passes_until_a_larger_token_comes() {
+    let proxy = proxy(Arc::new(MemoryGate::new()), config(echo().await)).await;
+    let mut unfenced = request("GET", "/r", None);
+    unfenced.headers_mut().insert("connection", "upgrade".parse().unwrap());
+    unfenced.headers_mut().insert("upgrade", "websocket".parse().unwrap());
+    let answer = support::ask(proxy, unfenced).await;
+    assert_eq!(answer.status(), StatusCode::PRECONDITION_REQUIRED, "what follows may change anything");
+    let mut socket = websocket(proxy, "5").await;
+    echoes(&mut socket).await;
     assert_eq!(put(proxy, "/r", 5).await, StatusCode::OK, "its own holder may do something else beside it");
     assert_eq!(put(proxy, "/r", 6).await, StatusCode::OK);
     assert_eq!(socket.read(&mut [0]).await.unwrap_or(0), 0, "it is closed");
+}
+
+#[tokio::test]
+async fn a_writers_websocket_ends_when_a_reader_comes_and_a_readers_does_not() {
+    let proxy = proxy(Arc::new(MemoryGate::new()), config(echo().await)).await;
+    let mut writer = websocket(proxy, "5").await;
+    echoes(&mut writer).await;
+    assert_eq!(read(proxy, "6;shared").await, StatusCode::OK, "its lock is over, or 6 were not given");
+    assert_eq!(writer.read(&mut [0]).await.unwrap_or(0), 0, "it is closed");
+    let mut reader = websocket(proxy, "6;shared").await;
+    assert_eq!(read(proxy, "7;shared").await, StatusCode::OK);
+    echoes(&mut reader).await;
+    assert_eq!(put(proxy, "/r", 8).await, StatusCode::OK);
+    assert_eq!(reader.read(&mut [0]).await.unwrap_or(0), 0, "it is closed");
+}
+
+#[tokio::test]
+async fn a_writer_that_stands_still_in_the_middle_of_a_request_does_not_keep_a_reader_out() {
+    let upstream = raw(|mut stream| async move {
+        if read_head(&mut stream).await.contains("fencing-token: 5") {
+            stream.read_to_end(&mut Vec::new()).await.unwrap();
+            return;
+        }
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+    })
+    .await;
+    let proxy = proxy(Arc::new(MemoryGate::new()), config(upstream)).await;
+    let mut half = TcpStream::connect(proxy).await.unwrap();
+    half.write_all(b"PUT /r HTTP/1.1\r\nhost: x\r\nfencing-token: 5\r\ncontent-length: 10\r\n\r\nhalf")
+        .await
+        .unwrap();
+    until("the mark", async || put(proxy, "/r", 4).await == StatusCode::PRECONDITION_FAILED).await;
+    assert_eq!(read(proxy, "6;shared").await, StatusCode::OK);
+    let head = read_head(&mut half).await;
+    assert!(head.starts_with("HTTP/1.1 412"), "{head}");
+    let said = support::read_json(&mut half, &head).await;
+    assert_eq!((&said["token"], &said["highest"]), (&5.into(), &6.into()), "{said}");
 }
 
 #[tokio::test]

@@ -80,6 +80,10 @@ pub trait Layer: Send + Sync + 'static {
         self.inner().events(prefix)
     }
 
+    fn tells_events(&self) -> bool {
+        self.inner().tells_events()
+    }
+
     fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>> {
         self.inner().revoke(name, token)
     }
@@ -153,6 +157,10 @@ impl<L: Layer> Backend for L {
 
     fn events(&self, prefix: &str) -> BoxStream<'_, Result<Event>> {
         Layer::events(self, prefix)
+    }
+
+    fn tells_events(&self) -> bool {
+        Layer::tells_events(self)
     }
 
     fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>> {

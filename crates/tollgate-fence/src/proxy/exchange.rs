@@ -77,13 +77,13 @@ pub(super) async fn exchange(
     }
 }
 
-/// Completes when a request is overtaken of which a part is still to come: who has lost the lock and stands still in the middle
+/// Completes when somebody waits for a request of which a part is still to come: who has lost the lock and stands still in the middle
 /// must not keep out whoever has it.
 async fn cut_off(watch: Option<&Watch>, progress: &Progress) -> Problem {
     if let (Some(watch), false) = (watch, progress.is_whole()) {
-        let highest = watch.overtaken().await;
+        let newer = watch.awaited().await;
         if !progress.is_whole() {
-            return Problem::cut_off(&watch.refused(highest));
+            return Problem::cut_off(&watch.refused(newer));
         }
     }
     std::future::pending().await

@@ -6,6 +6,7 @@ use http::header::{
     CONNECTION, EXPECT, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
+use http_body::Body;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
@@ -53,6 +54,13 @@ pub(super) fn strip(headers: &mut HeaderMap, keep: Option<HeaderValue>) {
     if let Some(protocol) = keep {
         headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         headers.insert(UPGRADE, protocol);
+    }
+}
+
+/// Says that a body of unknown length comes in chunks. Who sends it on would take a GET for one without a body otherwise.
+pub(super) fn measure(headers: &mut HeaderMap, body: &impl Body) {
+    if !body.is_end_stream() && body.size_hint().exact().is_none() {
+        headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
 }
 

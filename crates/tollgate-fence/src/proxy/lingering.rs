@@ -22,6 +22,8 @@ use crate::turnstile::Passage;
 
 /// After how long of silence the network is asked whether the other side is still there, and how often then.
 const ALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration::from_secs(5), 3);
+/// For how long at least the network tries to bring something to the other side.
+const UNTAKEN: Duration = Duration::from_secs(30);
 
 /// The request that is under way over a connection.
 #[derive(Clone, Default)]
@@ -114,6 +116,10 @@ impl Lingering {
         let _ = sockopt::set_tcp_keepidle(&stream, idle);
         let _ = sockopt::set_tcp_keepintvl(&stream, interval);
         let _ = sockopt::set_tcp_keepcnt(&stream, count);
+        // Nobody asks while something is on its way: a host that vanished then would be believed in for a quarter of an hour. A
+        // service that takes nothing counts as vanished, too, so it has the time that it may take.
+        let untaken = UNTAKEN.max(patience).as_millis().try_into().unwrap_or(u32::MAX);
+        let _ = sockopt::set_tcp_user_timeout(&stream, untaken);
         Self { stream: Some(stream), work: Work::default(), patience, broke: false }
     }
 
@@ -230,5 +236,22 @@ impl AsyncWrite for Lingering {
 
     fn is_write_vectored(&self) -> bool {
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_host_that_vanished_is_not_believed_in_for_longer_than_a_service_may_take() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = [listener.local_addr().unwrap()];
+        for (patience, told) in [(1, 30_000), (60, 60_000)] {
+            let line = Lingering::connect(&address, Duration::from_secs(patience)).await.unwrap();
+            let stream = line.stream.as_ref().unwrap();
+            assert!(sockopt::socket_keepalive(stream).unwrap(), "while nothing is on its way");
+            assert_eq!(sockopt::tcp_user_timeout(stream).unwrap(), told, "while something is");
+        }
     }
 }

@@ -212,13 +212,16 @@ impl Proxy {
         let upgrade = headers::wanted_upgrade(request.headers());
         let client = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
         let (mut parts, body) = request.into_parts();
+        // Also of who is refused the body is read.
+        let (upload, progress) = Upload::new(&parts.headers, body);
         let passage = self.passage(&parts, upgrade.is_some()).await?;
         parts.uri = self.target(&parts.uri)?;
         parts.version = http::Version::HTTP_11;
         headers::strip(&mut parts.headers, upgrade);
+        headers::measure(&mut parts.headers, &upload);
         headers::introduce(&mut parts.headers, peer.ip(), &self.config.upstream.authority);
         let watch = passage.as_ref().map(Passage::watch);
-        let (upload, progress) = Upload::new(body);
+        progress.begin();
         let guarded = passage.is_some();
         let request = Request::from_parts(parts, upload);
         let exchange = exchange(self.connections.clone(), request, passage, progress.clone());

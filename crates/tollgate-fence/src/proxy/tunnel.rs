@@ -11,7 +11,7 @@ use super::{Sent, headers};
 use crate::problem::Problem;
 use crate::turnstile::Watch;
 
-/// Passes the service's change of protocol on, and everything after it, until a larger token comes. The request is under way
+/// Passes the service's change of protocol on, and everything after it, until somebody with a larger token waits for it. The request is under way
 /// until the service has closed its side.
 pub(super) fn open(
     mut response: Response<Incoming>,
@@ -39,9 +39,9 @@ pub(super) fn open(
         let Some(watch) = watch else { return passing.await };
         tokio::select! {
             () = passing => {}
-            highest = watch.overtaken() => {
+            newer = watch.awaited() => {
                 // There is nobody to be told so any more; it counts all the same.
-                drop(watch.refused(highest));
+                drop(watch.refused(newer));
             }
         }
     });

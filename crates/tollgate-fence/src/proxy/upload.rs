@@ -6,19 +6,18 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-/// For how long the rest of a body is read that nobody wants any more. A client that writes to a closed connection may never see
-/// what it was answered.
-const REST: Duration = Duration::from_secs(5);
+use crate::unread;
 
-/// The body.
+/// The body. What of it is not sent when this is dropped is read all the same.
 pub(super) struct Upload {
     body: Option<Incoming>,
+    /// The client sends it, and does not wait until it is asked for it.
+    comes: bool,
     progress: Progress,
 }
 
@@ -36,9 +35,9 @@ struct Sending {
 }
 
 impl Progress {
-    /// Of a request that has yet to be sent.
-    fn new() -> Self {
-        Self(Arc::new(Mutex::new(Sending { since: Some(Instant::now()), whole: false, sent: false })))
+    /// From now on the service is waited for.
+    pub(super) fn begin(&self) {
+        self.sending().since = Some(Instant::now());
     }
 
     pub(super) fn is_whole(&self) -> bool {
@@ -75,10 +74,12 @@ impl Progress {
 }
 
 impl Upload {
-    pub(super) fn new(body: Incoming) -> (Self, Progress) {
-        let progress = Progress::new();
-        progress.sending().whole = body.is_end_stream();
-        (Self { body: Some(body), progress: progress.clone() }, progress)
+    /// Of a request with these headers, which has yet to be sent.
+    pub(super) fn new(headers: &HeaderMap, body: Incoming) -> (Self, Progress) {
+        let sending = Sending { since: None, whole: body.is_end_stream(), sent: false };
+        let progress = Progress(Arc::new(Mutex::new(sending)));
+        let comes = !unread::waits_to_be_asked(headers);
+        (Self { body: Some(body), comes, progress: progress.clone() }, progress)
     }
 }
 
@@ -90,6 +91,7 @@ impl Body for Upload {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        self.comes = true;
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
         let frame = Pin::new(&mut *body).poll_frame(context);
         let is_whole = matches!(frame, Poll::Ready(None)) || body.is_end_stream();
@@ -111,11 +113,8 @@ impl Body for Upload {
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        if let (false, Some(mut body), Ok(runtime)) =
-            (self.progress.is_whole(), self.body.take(), Handle::try_current())
-        {
-            let rest = async move { while let Some(Ok(_)) = body.frame().await {} };
-            runtime.spawn(async { drop(tokio::time::timeout(REST, rest).await) });
+        if let (true, false, Some(body)) = (self.comes, self.progress.is_whole(), self.body.take()) {
+            unread::discard(body);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::join_all;
 use tokio::sync::Barrier;
-use tollgate_core::{Guards, Locks, OnDeadlock, PartyHandle};
+use tollgate_core::{Fence, Gate, Guards, Locks, MemoryGate, OnDeadlock, PartyHandle, Stale};
 
 use super::prelude::*;
 
@@ -179,7 +179,9 @@ async fn two(world: &World, policy: OnDeadlock) -> [(Locks, PartyHandle, LockNam
     let mut both = Vec::new();
     for name in ["older", "younger"] {
         let (locks, party, name) = (world.locks().await, PartyHandle::new(), world.name(name));
-        let guard = locks.lock(&name).party(&party).on_deadlock(policy).acquire().await.unwrap();
+        // Who is wounded may hear of it only when it renews.
+        let request = locks.lock(&name).ttl(4 * world.ttl());
+        let guard = request.party(&party).on_deadlock(policy).acquire().await.unwrap();
         both.push((locks, party, name, guard));
         // Their ages differ, however coarse the engine's clock is.
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -207,7 +209,15 @@ async fn by_wound_wait_the_younger_makes_way(world: World) {
     world.until(&a, 1, 1).await;
     let taken = locks.lock(&b).party(&older).on_deadlock(OnDeadlock::WoundWait).acquire();
     let taken = soon("the older gets it", taken).await.unwrap();
-    assert!(taken.token() > second.token(), "the younger is fenced");
+    let gate = MemoryGate::new();
+    gate.admit(b.as_str(), taken.fence().unwrap()).await.unwrap();
+    let refused = gate.admit(b.as_str(), Fence::shown(second.token(), true)).await;
+    let stale = expect_kind(refused, ErrorKind::Lost);
+    let numbers = Stale::of(&stale).map(|stale| (stale.token, stale.highest));
+    assert_eq!(numbers, Some((second.token(), Some(taken.token()))), "the younger is fenced");
+    let cause = soon("the younger hears that it made way", second.lost()).await;
+    assert!(matches!(cause, LossCause::Gone | LossCause::Revoked | LossCause::SessionEnded), "{cause:?}");
+    expect_kind(second.fence(), ErrorKind::Lost);
     assert_eq!(second.release().await.unwrap(), Release::AlreadyLost);
     first.release().await.unwrap();
     let third = soon("the younger goes on waiting for the older", waits).await.unwrap().unwrap();

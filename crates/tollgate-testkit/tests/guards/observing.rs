@@ -1,15 +1,18 @@
-//! Observers of an election whose engine has nodes that lag behind.
+//! Observers of an election whose engine has nodes that lag behind, or cannot tell what happens.
 
 use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use futures_util::{FutureExt, StreamExt};
-use tollgate_core::backend::BoxFuture;
+use tollgate_core::backend::{BoxFuture, BoxStream};
 use tollgate_core::layer::Layer;
-use tollgate_core::{Backend, LockName, LockState, Locks, Result};
+use tollgate_core::{Backend, Event, LockName, LockState, Locks, Result, events};
+use tollgate_testkit::fakes::polling::{self, PollingBackend};
 
-use crate::support::{Operation, Trouble, memory, troubled};
+use crate::support::{Operation, Trouble, clock, memory, troubled};
 
 /// Answers from what it saw before, while it lags.
 struct Lagging {
@@ -89,4 +92,53 @@ async fn what_is_said_after_a_proclamation_that_nobody_answered_is_news() {
     let news = tokio::time::timeout(Duration::from_secs(5), leaders.next()).await.expect("it is news");
     assert_eq!(news.unwrap().unwrap().value, "three");
     leadership.resign().await.unwrap();
+}
+
+/// Counts how often somebody looks, at all locks or at one.
+struct Looked {
+    inner: Arc<dyn Backend>,
+    lists: AtomicUsize,
+    inspects: AtomicUsize,
+}
+
+impl Layer for Looked {
+    fn inner(&self) -> &dyn Backend {
+        &*self.inner
+    }
+
+    fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<Option<LockState>>> {
+        self.inspects.fetch_add(1, Ordering::Relaxed);
+        self.inner.inspect(name)
+    }
+
+    fn list(&self, prefix: &str) -> BoxStream<'_, Result<LockState>> {
+        self.lists.fetch_add(1, Ordering::Relaxed);
+        self.inner.list(prefix)
+    }
+
+    /// As an engine does that cannot tell.
+    fn events(&self, prefix: &str) -> BoxStream<'_, Result<Event>> {
+        events::poll(self, clock(), prefix, Duration::from_millis(50))
+    }
+}
+
+#[tokio::test]
+async fn an_observer_looks_at_its_own_lock_alone_where_the_engine_cannot_tell() {
+    let inner: Arc<dyn Backend> = Arc::new(PollingBackend::new(&polling::start(), clock()));
+    let others = Locks::new(inner.clone()).unwrap();
+    let requests: Vec<_> = (0..1000).map(|number| others.lock(format!("other/{number}"))).collect();
+    let held = join_all(requests.iter().map(|request| request.clone().no_renew().acquire())).await;
+    assert!(held.iter().all(Result::is_ok));
+    let looked = Arc::new(Looked { inner, lists: AtomicUsize::default(), inspects: AtomicUsize::default() });
+    let locks = Locks::new(looked.clone()).unwrap();
+    let election = locks.election("e");
+    let mut leaders = pin!(election.observe());
+    for value in ["one", "two", "three"] {
+        let leadership = election.campaign(value).await.unwrap();
+        let leader = tokio::time::timeout(Duration::from_secs(10), leaders.next()).await.expect("it is seen");
+        assert_eq!((leader.as_ref().unwrap().as_ref().unwrap().epoch), leadership.epoch());
+        leadership.resign().await.unwrap();
+    }
+    assert!(looked.inspects.load(Ordering::Relaxed) >= 3);
+    assert_eq!(looked.lists.load(Ordering::Relaxed), 0, "it asked for everybody's");
 }
