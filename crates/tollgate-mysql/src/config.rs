@@ -21,8 +21,10 @@ const IDLE: usize = 8 * 3600;
 
 /// What every connection is told first: rows that somebody sits on are not waited for for ever, everybody must see what
 /// others have done, and each statement is a transaction unless it says otherwise.
-const OURS: &str = "set session autocommit = 1, innodb_lock_wait_timeout = 1, wait_timeout = 28800, sql_mode = '', \
-                    time_zone = '+00:00'";
+const OURS: &str = "set session autocommit = 1, innodb_lock_wait_timeout = 1, sql_mode = '', time_zone = '+00:00', \
+                    wait_timeout = ";
+/// The most that a server takes: nothing is sent over the connection of a lock while it is held.
+const LONGEST_IDLE: usize = 365 * 24 * 3600;
 const ISOLATION: &str = "set session transaction isolation level read committed";
 
 /// Which database server, who we are to it, and which tables of it are ours.
@@ -128,7 +130,17 @@ impl MySqlConfig {
 
     /// How connections are opened that are ours alone.
     pub(crate) fn options(&self) -> Result<Opts> {
-        Ok(self.plain_options()?.setup(vec![OURS, ISOLATION]).into())
+        self.options_of(IDLE)
+    }
+
+    /// The same for connections that locks hang on.
+    pub(crate) fn lasting_options(&self) -> Result<Opts> {
+        self.options_of(LONGEST_IDLE)
+    }
+
+    fn options_of(&self, idle: usize) -> Result<Opts> {
+        let setup = vec![format!("{OURS}{idle}"), ISOLATION.to_owned()];
+        Ok(self.plain_options()?.wait_timeout(Some(idle)).setup(setup).into())
     }
 
     /// The same without anything that is told to the server.

@@ -26,7 +26,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 const ROW_STAYS: Duration = Duration::from_secs(45);
 /// For how long a name counts as wanted by others.
 const CONTENDED: Duration = Duration::from_secs(2);
-/// How long a withdrawal waits behind its acquire. Its connection may belong to a runtime that nobody drives any more.
+/// How long an acquire that was left is waited for. Its connection may belong to a runtime that nobody drives any more.
 const BEHIND: Duration = Duration::from_secs(2);
 /// How long before it looks whether somebody sits on the row: then both would stand there, and the acquire is ended.
 const MOMENT: Duration = Duration::from_millis(250);
@@ -47,8 +47,9 @@ pub struct MySql {
     left_behind: LeftBehind<Left>,
 }
 
-/// A statement on its way, with its connection. Nobody may drop it before it is answered and use the connection again.
-type Flight = Pin<Box<dyn Future<Output = (Lent<Link>, std::result::Result<Answer, Trouble>)> + Send>>;
+/// A statement on its way, with its connection. Nobody may drop it before it is answered and use the connection again. It keeps
+/// no place in the pool: nobody knows for how long it is on its way.
+type Flight = Pin<Box<dyn Future<Output = (Link, std::result::Result<Answer, Trouble>)> + Send>>;
 
 /// An acquire that nobody waits for any more.
 struct Left {
@@ -99,7 +100,7 @@ impl Asking<'_> {
         statement: Statement,
         values: Vec<Value>,
     ) -> std::result::Result<Answer, Trouble> {
-        let mut link = self.link.take().expect("what is not answered ends the ask");
+        let (seat, mut link) = self.link.take().expect("what is not answered ends the ask").lift();
         let place = link.place().clone();
         let flight: Flight = Box::pin(async move {
             let answer = link.run(statement, values).await;
@@ -113,7 +114,7 @@ impl Asking<'_> {
         left.flight = None;
         if answer.as_ref().err().is_none_or(Trouble::is_answer) {
             self.left = None;
-            self.link = Some(link);
+            self.link = Some(seat.put(link));
         }
         answer
     }
@@ -216,20 +217,22 @@ impl MySql {
     /// sits on the row of that, it is ended at once.
     async fn catch_up(&self, owner: OwnerId, leaves: Option<&LockName>) -> Result<()> {
         let Some(mut left) = self.left_behind.kept(owner) else { return Ok(()) };
+        // Counted from when it was left: whoever withdraws may be cut short each time, and begins again.
+        let since = tokio::time::Instant::from_std(left.since());
         if let Some(flight) = &mut left.flight {
-            let mut landed = tokio::time::timeout(MOMENT, &mut *flight).await.ok();
+            let mut landed = tokio::time::timeout_at(since + MOMENT, &mut *flight).await.ok();
             let sat_on = match leaves {
+                Some(_) if since.elapsed() > MOMENT + TO_WITHDRAW => true,
                 Some(name) if landed.is_none() => !self.leaves(name, owner, TO_WITHDRAW).await?,
                 _ => false,
             };
             if landed.is_none() && !sat_on {
-                landed = tokio::time::timeout(BEHIND, flight).await.ok();
+                landed = tokio::time::timeout_at(since + BEHIND, flight).await.ok();
             }
             left.flight = None;
-            if let Some((link, answer)) = landed
+            if let Some((_, answer)) = landed
                 && answer.as_ref().err().is_none_or(Trouble::is_answer)
             {
-                link.give_back();
                 left.settle();
                 return Ok(());
             }
@@ -423,6 +426,17 @@ impl Database for MySql {
 
     fn sweep(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move { self.links.run(Statement::Sweep, Vec::new()).await.map(drop) })
+    }
+
+    fn reclaim(&self, age: Duration) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            for (overdue, place) in self.left_behind.overdue(age, |left| left.place.clone()) {
+                if self.links.end(&place).await.is_err() {
+                    return;
+                }
+                self.left_behind.settle(&overdue);
+            }
+        })
     }
 
     fn look_every(&self, _hears: bool) -> Duration {

@@ -127,6 +127,13 @@ pub(crate) fn silent(limit: Duration) -> Trouble {
     Trouble { source: None, message: Some(message), not_done: false }
 }
 
+/// It was answered within a transaction that nobody ends. Its connection must not be used again, which ends that.
+pub(crate) fn uncommitted() -> Trouble {
+    let message = "the database has answered and not committed; are the procedures of locks those that \
+                   `tollgate sql-schema URL` prints?";
+    Trouble { source: None, message: Some(message.to_owned()), not_done: false }
+}
+
 fn of_code(code: u16, what: &str) -> (ErrorKind, String) {
     match code {
         code if MISSING.contains(&code) => (

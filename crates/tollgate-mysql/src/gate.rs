@@ -55,8 +55,12 @@ impl MySqlGate {
         config.check()?;
         let tables = Tables::new(&config.table_prefix);
         let gate = Self {
+            // What the mark is then comes back with the answer: a read of its own may be answered by a replica that is behind. What
+            // is no mark stays as it is, and nothing comes back.
             raise: tables.named(
-                "insert into tollgate_fences values (?, ?) on duplicate key update token = greatest(token, ?)",
+                "insert into tollgate_fences values (?, last_insert_id(?)) on duplicate key update \
+                 token = if(token between 0 and 9007199254740991, last_insert_id(greatest(token, ?)), \
+                     if(last_insert_id(0) = 0, token, token))",
             ),
             // No resource is called by nothing, so that this row is nobody's.
             flush: tables.named(
@@ -99,8 +103,8 @@ impl MySqlGate {
         }
     }
 
-    /// Runs a statement that may be repeated, as all of a gate's may: the number it selects, and how many rows it changed.
-    async fn run(&self, sql: &str, values: Params) -> Result<(Option<i64>, u64)> {
+    /// Runs a statement that may be repeated, as all of a gate's may.
+    async fn run(&self, sql: &str, values: Params) -> Result<Answer> {
         let mut tries = 1;
         loop {
             let mut line = self.lend().await?;
@@ -125,9 +129,18 @@ impl MySqlGate {
 
     async fn mark(&self, sql: &str, resource: &str) -> Result<Option<Token>> {
         gate::check(resource)?;
-        let (token, _) = self.run(sql, (resource.as_bytes(),).into()).await?;
+        let answer = self.run(sql, (resource.as_bytes(),).into()).await?;
         // Where only readers were, the row says 0.
-        Ok(token.and_then(|token| Token::new(token.unsigned_abs()).ok()))
+        let Some(number) = answer.selected.filter(|number| *number != 0) else { return Ok(None) };
+        let mark = u64::try_from(number).ok().and_then(|number| Token::new(number).ok());
+        mark.map(Some).ok_or_else(|| {
+            let message = format!(
+                "the row of {resource:?} in {}fences says {number}, which is no mark; set it to the highest token that was \
+                 given, at most 2^53 - 1",
+                self.config.table_prefix
+            );
+            Error::new(ErrorKind::Config, message)
+        })
     }
 
     async fn decide(&self, resource: &str, fence: Fence) -> Result<()> {
@@ -138,15 +151,17 @@ impl MySqlGate {
             return decided;
         }
         let token = i64::from(fence);
-        let (_, changed) = self.run(&self.raise, (resource.as_bytes(), token, token).into()).await?;
-        // A mark never falls, so that whoever reads it after its own raise reads its own or a later one's.
-        match gate::by_reading(self.mark(&self.read, resource).await?, fence) {
+        let raised = self.run(&self.raise, (resource.as_bytes(), token, token).into()).await?;
+        let mark = raised.remembered.and_then(|number| Token::new(number).ok());
+        match gate::by_reading(mark, fence) {
             Some(decided) => decided?,
             None => {
-                return Err(Error::new(ErrorKind::Unavailable, "the mark was deleted meanwhile; ask again"));
+                // Tells what is there.
+                self.mark(&self.confirm, resource).await?;
+                return Err(Error::new(ErrorKind::Unexpected, "the database did not say what the mark is"));
             }
         }
-        if changed == 0 {
+        if raised.changed == 0 {
             // InnoDB shows what others commit before it is on the disk. A write of our own comes after it.
             self.run(&self.flush, Params::Empty).await?;
         }
@@ -155,17 +170,24 @@ impl MySqlGate {
     }
 }
 
-async fn asked(
-    connection: &mut Conn,
-    sql: &str,
-    values: Params,
-) -> std::result::Result<(Option<i64>, u64), Trouble> {
+/// What a statement was answered with.
+struct Answer {
+    /// The number that it selected.
+    selected: Option<i64>,
+    /// The number that it remembered.
+    remembered: Option<u64>,
+    /// How many rows it changed.
+    changed: u64,
+}
+
+async fn asked(connection: &mut Conn, sql: &str, values: Params) -> std::result::Result<Answer, Trouble> {
     let mut result = connection.exec_iter(sql, values).await.map_err(Trouble::of)?;
     let changed = result.affected_rows();
+    let remembered = result.last_insert_id();
     let rows: Vec<i64> =
         if result.is_empty() { Vec::new() } else { result.collect().await.map_err(Trouble::of)? };
     result.drop_result().await.map_err(Trouble::of)?;
-    Ok((rows.first().copied(), changed))
+    Ok(Answer { selected: rows.first().copied(), remembered, changed })
 }
 
 impl Gate for MySqlGate {

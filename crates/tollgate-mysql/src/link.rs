@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use mysql_async::consts::StatusFlags;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Params, Row, Statement as Prepared, Value};
 use tollgate_core::{Clock, Error, Moment, Result};
 use tollgate_sql::within;
 
 use crate::config::{MySqlConfig, TO_CONNECT};
-use crate::error::{Trouble, of_connect, silent, silent_at};
+use crate::error::{Trouble, of_connect, silent, silent_at, uncommitted};
 use crate::place::Place;
 use crate::statement::{COUNT, Statement, Texts};
 
@@ -89,7 +90,13 @@ impl Link {
     ) -> std::result::Result<Answer, Trouble> {
         self.settled = false;
         let answer = self.answer(statement, values).await;
-        self.settled = answer.as_ref().err().is_none_or(Trouble::is_answer);
+        self.settled = match &answer {
+            Ok(_) => true,
+            // An error does not say whether a transaction is open. Within one the next statement would be answered, and seen
+            // by nobody.
+            Err(trouble) if trouble.is_answer() => self.connection.query_drop("rollback").await.is_ok(),
+            Err(_) => false,
+        };
         self.used |= self.settled;
         answer
     }
@@ -114,6 +121,10 @@ impl Link {
         let rows =
             if result.is_empty() { Vec::new() } else { result.collect().await.map_err(Trouble::of)? };
         result.drop_result().await.map_err(Trouble::of)?;
+        let last = self.connection.last_ok_packet();
+        if last.is_some_and(|ok| ok.status_flags().contains(StatusFlags::SERVER_STATUS_IN_TRANS)) {
+            return Err(uncommitted());
+        }
         Ok(Answer { rows, changed, number })
     }
 }

@@ -178,3 +178,31 @@ fn refused(trouble: Trouble) -> Error {
                    `tollgate sql-schema URL` prints, and grant select, insert, update, delete and execute on that database";
     trouble.into_error_of(ErrorKind::Denied, message)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MySQL itself cannot be asked here: its grammar refuses these, and the whole script with them.
+    #[test]
+    fn what_the_dialect_mysql_installs_has_nothing_that_only_mariadb_knows() {
+        let script = script(&Tables::new("tollgate_"), Dialect::MySql).to_lowercase();
+        let told = |line: &&str| !line.trim_start().starts_with("--");
+        let script: String = script.lines().filter(told).collect();
+        // For MySQL that is a comment.
+        let (before, rest) = script.split_once("/*m!").expect("there is one such place");
+        let (_, after) = rest.split_once("*/").expect("it ends");
+        for unknown in [
+            "json_value",
+            "returning",
+            "sequence",
+            "nextval",
+            "or replace",
+            "immediate",
+            "@@in_transaction",
+            "/*m!",
+        ] {
+            assert!(!format!("{before}{after}").contains(unknown), "MySQL does not know {unknown}");
+        }
+    }
+}

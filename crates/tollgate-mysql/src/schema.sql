@@ -69,6 +69,12 @@ create procedure tollgate_lock_row(p_name varbinary(512))
 sql security invoker
 begin
     declare found integer default 0;
+    -- Whoever does not get the row has begun nothing.
+    declare exit handler for sqlexception
+    begin
+        rollback;
+        resignal;
+    end;
     set transaction isolation level read committed;
     start transaction;
     select count(*) into found from tollgate_locks where name = p_name for update;
@@ -459,6 +465,11 @@ sql security invoker
 begin
     declare v_name varbinary(512);
     declare left_to_do integer default 100;
+    declare exit handler for sqlexception
+    begin
+        rollback;
+        resignal;
+    end;
     crowds: while left_to_do > 0 do
         set left_to_do = left_to_do - 1, v_name = null;
         select name into v_name from tollgate_claims

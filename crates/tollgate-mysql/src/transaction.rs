@@ -77,7 +77,8 @@ impl MySqlTransactions {
     /// Takes the lock `name` until `tx` ends, waiting for it as long as it takes.
     ///
     /// # Errors
-    /// `Deadlock` if `tx` is above READ COMMITTED and the lock was in use: `tx` was rolled back, begin again.
+    /// `Deadlock` if `tx` is above READ COMMITTED and the lock was in use, or a holder that seemed dead came back in that
+    /// moment: `tx` was rolled back, begin again.
     pub async fn lock_in_transaction(&self, tx: &mut Transaction<'_>, name: &str) -> Result<Token> {
         let locked =
             self.wait(tx, name, None).await.map_err(|error| error.during("lock in a transaction"))?;
@@ -133,55 +134,121 @@ impl MySqlTransactions {
 
     async fn attempt(&self, tx: &mut Transaction<'_>, name: &LockName) -> Result<Option<Token>> {
         let dialect = *self.dialect.get_or_try_init(|| self.ask_dialect(tx)).await?;
-        let take = match dialect {
-            Dialect::MariaDb => "take",
-            Dialect::MySql => "take_counted",
-        };
         if dialect == Dialect::MariaDb {
             is_open(tx).await?;
         }
-        let passage = passage(tx).await?;
-        if let Some(token) = self.take(tx, name, take, &passage).await? {
+        let taking = Taking { name, dialect, passage: passage(tx).await? };
+        if let Some(token) = self.take_free(tx, &taking).await? {
             return Ok(Some(token));
         }
         let made = tx.exec_drop(self.text("make"), (name.as_str(), name.as_str())).await;
         match made.map_err(Trouble::of) {
-            Ok(()) if tx.affected_rows() == 1 => return self.take(tx, name, take, &passage).await,
-            Ok(()) if is_read_committed(tx).await? => return Ok(None),
-            // Now it has a share in the row that somebody else made.
+            Ok(()) if tx.affected_rows() == 1 => return self.take_free(tx, &taking).await,
             Ok(()) => {}
-            Err(trouble) if trouble.code() == Some(DUPLICATE) => {}
+            Err(trouble) if trouble.code() == Some(DUPLICATE) => return roll_back(tx, IN_USE).await,
             Err(trouble) => return Err(trouble.into_error("the lock")),
         }
-        roll_back(tx).await
+        match is_read_committed(tx).await? {
+            true => self.take_from_the_dead(tx, &taking).await,
+            false => self.take_or_roll_back(tx, &taking).await,
+        }
+    }
+
+    /// Takes a lock whose holders and waiters are all dead: they are counted until somebody looks. Nothing is locked before it
+    /// is seen that nobody lives.
+    async fn take_from_the_dead(
+        &self,
+        tx: &mut Transaction<'_>,
+        taking: &Taking<'_>,
+    ) -> Result<Option<Token>> {
+        let Some(seen) = self.row(tx, taking, "row").await? else { return Ok(None) };
+        if !seen.is_over || self.lives(tx, taking, &seen, "lives").await? {
+            return Ok(None);
+        }
+        let Some(token) = self.take_as_seen(tx, taking, seen.clone()).await? else { return Ok(None) };
+        // One that is being renewed in this moment looked dead.
+        if self.lives(tx, taking, &seen, "lives_locked").await? {
+            return roll_back(tx, REVIVED).await;
+        }
+        Ok(Some(token))
+    }
+
+    /// The same for a transaction that keeps whatever it looks at: it takes the lock, or gives up everything.
+    async fn take_or_roll_back(
+        &self,
+        tx: &mut Transaction<'_>,
+        taking: &Taking<'_>,
+    ) -> Result<Option<Token>> {
+        if let Some(seen) = self.row(tx, taking, "row_locked").await?
+            && seen.is_over
+            && !self.lives(tx, taking, &seen, "lives_locked").await?
+            && let Some(token) = self.take_as_seen(tx, taking, seen).await?
+        {
+            return Ok(Some(token));
+        }
+        roll_back(tx, IN_USE).await
+    }
+
+    async fn take_free(&self, tx: &mut Transaction<'_>, taking: &Taking<'_>) -> Result<Option<Token>> {
+        self.take(tx, taking, "if_free", vec![taking.passage.as_str().into()]).await
+    }
+
+    async fn take_as_seen(
+        &self,
+        tx: &mut Transaction<'_>,
+        taking: &Taking<'_>,
+        seen: Row,
+    ) -> Result<Option<Token>> {
+        self.take(tx, taking, "if_as_seen", vec![seen.owner.into(), seen.last.into()]).await
     }
 
     async fn take(
         &self,
         tx: &mut Transaction<'_>,
-        name: &LockName,
-        take: &str,
-        passage: &str,
+        taking: &Taking<'_>,
+        condition: &str,
+        of_condition: Vec<Value>,
     ) -> Result<Option<Token>> {
-        let text = self.text(take);
+        let take = self.text(match taking.dialect {
+            Dialect::MariaDb => "take",
+            Dialect::MySql => "take_counted",
+        });
         // The name comes last, and all before it is whose transaction it is.
-        let mut values: Vec<Value> = vec![passage.into(); text.matches('?').count()];
-        values.pop();
-        values.push(name.as_str().into());
-        let taken = tx.exec_drop(text, values).await;
+        let mut values: Vec<Value> = vec![taking.passage.as_str().into(); take.matches('?').count() - 1];
+        values.push(taking.name.as_str().into());
+        values.extend(of_condition);
+        let taken = tx.exec_drop(format!("{take}\n{}", self.text(condition)), values).await;
         match taken.map_err(Trouble::of) {
             Ok(()) if tx.affected_rows() == 1 => {
                 let number = tx.last_insert_id().unwrap_or_default();
                 Ok(Some(Token::new(number)?))
             }
             Ok(()) => Ok(None),
-            // Another transaction has it; waiting for its row took as long as this connection allows.
-            Err(trouble) if trouble.is_blocked() => Ok(None),
-            Err(trouble) if trouble.is_passing() => {
-                let message = "the database rolled this transaction back to end a deadlock; begin again";
-                Err(trouble.into_error_of(ErrorKind::Deadlock, message))
-            }
-            Err(trouble) => Err(trouble.into_error("the lock")),
+            Err(trouble) => blocked(trouble).map(|()| None),
+        }
+    }
+
+    async fn row(&self, tx: &mut Transaction<'_>, taking: &Taking<'_>, how: &str) -> Result<Option<Row>> {
+        let asked = tx.exec_first(self.text(how), (taking.name.as_str(),)).await;
+        match asked.map_err(Trouble::of) {
+            Ok(row) => Ok(row.map(|(owner, last, is_over)| Row { owner, last, is_over })),
+            Err(trouble) => blocked(trouble).map(|()| None),
+        }
+    }
+
+    /// Whether anybody lives of those whom the row stands for.
+    async fn lives(
+        &self,
+        tx: &mut Transaction<'_>,
+        taking: &Taking<'_>,
+        seen: &Row,
+        how: &str,
+    ) -> Result<bool> {
+        let asked = tx.exec_first(self.text(how), (taking.name.as_str(), seen.owner.as_deref())).await;
+        match asked.map_err(Trouble::of) {
+            Ok(lives) => Ok(lives != Some(0_i64)),
+            // Somebody has had it for so long that it lives, most likely.
+            Err(trouble) => blocked(trouble).map(|()| true),
         }
     }
 
@@ -200,6 +267,35 @@ impl MySqlTransactions {
     fn text(&self, name: &str) -> String {
         self.tables.named(section(include_str!("transaction.sql"), name))
     }
+}
+
+/// What is taken, and by whom.
+struct Taking<'a> {
+    name: &'a LockName,
+    dialect: Dialect,
+    /// Which transaction it is.
+    passage: String,
+}
+
+/// What the row of a lock in use says.
+#[derive(Clone)]
+struct Row {
+    owner: Option<Vec<u8>>,
+    last: i64,
+    /// Whether its holder, if it has one, was not renewed there in time.
+    is_over: bool,
+}
+
+/// Fine if another transaction has the row; waiting for that took as long as this connection allows.
+fn blocked(trouble: Trouble) -> Result<()> {
+    if trouble.is_blocked() {
+        return Ok(());
+    }
+    if trouble.is_passing() {
+        let message = "the database rolled this transaction back to end a deadlock; begin again";
+        return Err(trouble.into_error_of(ErrorKind::Deadlock, message));
+    }
+    Err(trouble.into_error("the lock"))
 }
 
 /// Tells this transaction from all others, together with what its connection is called: nothing else does, for users who may
@@ -246,11 +342,14 @@ async fn is_read_committed(tx: &mut Transaction<'_>) -> Result<bool> {
     Ok(shown.is_some_and(|(_, level)| matches!(level.as_str(), "READ-COMMITTED" | "READ-UNCOMMITTED")))
 }
 
+const IN_USE: &str = "the lock is in use, and above READ COMMITTED a transaction that waits would keep its holder from \
+                      renewing it: this one was rolled back; begin again, or say `set session transaction isolation level \
+                      read committed` on this connection before";
+const REVIVED: &str = "somebody who has the lock, or waits for it, was late to say so, and came in this moment: this transaction \
+                       was rolled back, or it would be in their way; begin again";
+
 /// Gives up everything that the transaction has: its holder could not renew the lock otherwise.
-async fn roll_back(tx: &mut Transaction<'_>) -> Result<Option<Token>> {
+async fn roll_back(tx: &mut Transaction<'_>, message: &str) -> Result<Option<Token>> {
     tx.query_drop("rollback").await.map_err(|error| Trouble::of(error).into_error("the lock"))?;
-    let message = "the lock is in use, and above READ COMMITTED a transaction that waits would keep its holder from renewing \
-                   it: this one was rolled back; begin again, or say `set session transaction isolation level read committed` \
-                   on this connection before";
     Err(Error::new(ErrorKind::Deadlock, message))
 }

@@ -338,6 +338,17 @@ impl Database for Postgres {
         Box::pin(async move { self.links.run(Statement::Sweep, &[]).await.map(drop) })
     }
 
+    fn reclaim(&self, age: Duration) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            for (overdue, process) in self.left_behind.overdue(age, |link| link.process) {
+                if self.links.end(process).await.is_err() {
+                    return;
+                }
+                self.left_behind.settle(&overdue);
+            }
+        })
+    }
+
     fn look_every(&self, hears: bool) -> Duration {
         if hears { HEARING } else { DEAF }
     }

@@ -87,6 +87,10 @@ pub trait Database: Send + Sync + 'static {
     /// Removes rows of locks that nobody has used for a while.
     fn sweep(&self) -> BoxFuture<'_, Result<()>>;
 
+    /// Ends asks at the server that were left behind for longer than `age`, and that nobody withdrew: the server was away, most
+    /// likely. What cannot be ended now is another time.
+    fn reclaim(&self, age: Duration) -> BoxFuture<'_, ()>;
+
     /// How often the first that waits looks whether its turn has come, if nothing is to be expected before. `hears` tells
     /// whether it would be told.
     fn look_every(&self, hears: bool) -> Duration;

@@ -19,6 +19,6 @@ pub use backend::SqlBackend;
 pub use capabilities::{Style, of_leases, of_sessions};
 pub use database::{Ask, Database, Seen, Ticket, millis, unsaid, written};
 pub use identifier::{check_identifier, named};
-pub use left_behind::{Kept, LeftBehind};
-pub use pool::{Lent, Pool};
+pub use left_behind::{Kept, LeftBehind, Overdue};
+pub use pool::{Lent, Place, Pool};
 pub use within::within;

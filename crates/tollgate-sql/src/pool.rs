@@ -46,8 +46,8 @@ impl<C> Pool<C> {
         open: impl AsyncFnOnce() -> Result<C>,
     ) -> Result<Lent<C>> {
         let seat = self.seat(Handle::current().id(), &is_usable);
-        let place = seat.places.clone().acquire_owned().await.map_err(|_| closed())?;
-        seat.lend(place, is_usable, open).await
+        let permit = seat.places.clone().acquire_owned().await.map_err(|_| closed())?;
+        seat.lend(permit, is_usable, open).await
     }
 
     /// The same for a renewal: if all are lent, it waits for nobody but other renewals.
@@ -57,11 +57,11 @@ impl<C> Pool<C> {
         open: impl AsyncFnOnce() -> Result<C>,
     ) -> Result<Lent<C>> {
         let seat = self.seat(Handle::current().id(), &is_usable);
-        let place = match seat.places.clone().try_acquire_owned() {
-            Ok(place) => place,
+        let permit = match seat.places.clone().try_acquire_owned() {
+            Ok(permit) => permit,
             Err(_) => seat.reserved.clone().acquire_owned().await.map_err(|_| closed())?,
         };
-        seat.lend(place, is_usable, open).await
+        seat.lend(permit, is_usable, open).await
     }
 
     /// Closes those that nobody uses, and lends no more.
@@ -99,18 +99,18 @@ impl<C> Pool<C> {
 impl<C> Seat<C> {
     async fn lend(
         self: Arc<Self>,
-        place: OwnedSemaphorePermit,
+        permit: OwnedSemaphorePermit,
         is_usable: impl Fn(&mut C) -> bool,
         open: impl AsyncFnOnce() -> Result<C>,
     ) -> Result<Lent<C>> {
         loop {
             let Some(mut connection) = self.idle().pop() else { break };
             if is_usable(&mut connection) {
-                return Ok(Lent { connection: Some(connection), seat: self, _place: place });
+                return Ok(Place { seat: self, _permit: permit }.put(connection));
             }
         }
         let connection = open().await?;
-        Ok(Lent { connection: Some(connection), seat: self, _place: place })
+        Ok(Place { seat: self, _permit: permit }.put(connection))
     }
 
     /// Whether somebody uses one of them.
@@ -130,26 +130,26 @@ fn closed() -> Error {
 /// A connection that is lent. It is closed when this is dropped, unless it was given back.
 #[derive(Debug)]
 pub struct Lent<C> {
-    connection: Option<C>,
-    seat: Arc<Seat<C>>,
-    _place: OwnedSemaphorePermit,
+    connection: C,
+    place: Place<C>,
 }
-
-const LENT: &str = "it is there until it is given back or taken, which consume this";
 
 impl<C> Lent<C> {
     /// It can be lent again: nothing is on its way.
-    pub fn give_back(mut self) {
-        if let Some(connection) = self.connection.take()
-            && !self.seat.places.is_closed()
-        {
-            self.seat.idle().push(connection);
+    pub fn give_back(self) {
+        if !self.place.seat.places.is_closed() {
+            self.place.seat.idle().push(self.connection);
         }
     }
 
     /// Takes it out of the pool, which may open another one.
-    pub fn take(mut self) -> C {
-        self.connection.take().expect(LENT)
+    pub fn take(self) -> C {
+        self.connection
+    }
+
+    /// Takes it out for a while. The pool opens no other one as long as its place is kept.
+    pub fn lift(self) -> (Place<C>, C) {
+        (self.place, self.connection)
     }
 }
 
@@ -157,13 +157,27 @@ impl<C> Deref for Lent<C> {
     type Target = C;
 
     fn deref(&self) -> &C {
-        self.connection.as_ref().expect(LENT)
+        &self.connection
     }
 }
 
 impl<C> DerefMut for Lent<C> {
     fn deref_mut(&mut self) -> &mut C {
-        self.connection.as_mut().expect(LENT)
+        &mut self.connection
+    }
+}
+
+/// The place of a connection that was lifted out of the pool. It is free again when this is dropped.
+#[derive(Debug)]
+pub struct Place<C> {
+    seat: Arc<Seat<C>>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl<C> Place<C> {
+    /// Puts the connection there.
+    pub fn put(self, connection: C) -> Lent<C> {
+        Lent { connection, place: self }
     }
 }
 
@@ -199,6 +213,22 @@ mod tests {
         assert!(futures_util::poll!(&mut next).is_pending(), "there is one more place for all of them");
         renewal.give_back();
         assert_eq!(*next.await.expect("it came back"), 3);
+    }
+
+    #[tokio::test]
+    async fn a_place_is_kept_with_a_connection_or_without_and_free_afterwards() {
+        let pool = Pool::new(1);
+        let (place, one) = pool.lend(|_| true, async || Ok(1)).await.expect("it can be opened").lift();
+        let is_lent = || {
+            use futures_util::FutureExt;
+            Box::pin(pool.lend(|_| true, async || Ok(2))).now_or_never().is_some()
+        };
+        assert!(!is_lent(), "there is one place");
+        let lent = place.put(one);
+        assert!(!is_lent(), "there is one place");
+        let (place, _one) = lent.lift();
+        drop(place);
+        assert!(is_lent(), "the connection is somebody's, and its place is free");
     }
 
     #[tokio::test]

@@ -1,4 +1,5 @@
-//! Cleans up after locks: every now and then, rows that nobody has used for a while are removed.
+//! Cleans up after locks: every now and then, rows that nobody has used for a while are removed, and connections are ended over
+//! which somebody asked who gave up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -16,6 +17,8 @@ const EVERY_SO_MANY: u128 = 16;
 const SOON: Duration = Duration::from_millis(20);
 /// Rows are removed when they were idle for a minute: after its last lock a client cleans up so many times more.
 const AFTERWARDS: u8 = 4;
+/// After how long an ask that was left behind is ended here. Whoever withdraws is done by then, if the server answers.
+const LEFT_FOR: Duration = Duration::from_secs(15);
 
 /// The task of one client, on the keeper. It ends with the client.
 #[derive(Debug)]
@@ -37,6 +40,7 @@ impl Sweeper {
                 tokio::time::sleep(pause).await;
                 pause = EVERY;
                 let Some(database) = database.upgrade() else { return };
+                database.reclaim(LEFT_FOR).await;
                 let due =
                     counted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
                 if due.is_ok() {

@@ -70,7 +70,8 @@ impl Connection {
     /// Connects, and makes sure that the server knows the connection by the number that we do.
     pub(super) async fn open(config: &MySqlConfig, texts: &Arc<Texts>) -> Result<Self> {
         let opening = async {
-            let mut driver = Conn::new(config.options()?).await.map_err(|error| of_connect(error, config))?;
+            let opened = Conn::new(config.lasting_options()?).await;
+            let mut driver = opened.map_err(|error| of_connect(error, config))?;
             let told = driver.query_first("select connection_id(), @tollgate_turn := 0, @@wsrep_on").await;
             let told: Option<(u32, Value, Value)> = match told {
                 Ok(told) => told,
@@ -176,5 +177,25 @@ impl Connection {
             self.driver.exec_first(statement, values).await.map_err(Trouble::of)?;
         self.used = true;
         Ok(answer.flatten())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_testkit::engines;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_lock_s_connection_may_be_idle_for_as_long_as_the_server_allows() {
+        let address = engines::shared(&engines::Config::mariadb()).address();
+        let config = MySqlConfig::from_url(&format!("mariadb://root@{address}/test")).expect("a URL");
+        let texts = Arc::new(Texts::new(&Tables::new("tollgate_"), Dialect::MariaDb));
+        let mut connection = Connection::open(&config, &texts).await.expect("it answers");
+        let asked = "select @@session.wait_timeout, numeric_max_value from information_schema.system_variables \
+                     where variable_name = 'wait_timeout'";
+        let told: Option<(u64, u64)> = connection.driver().query_first(asked).await.expect("it answers");
+        let (ours, most) = told.expect("there is one");
+        assert_eq!(ours, most);
     }
 }

@@ -67,7 +67,8 @@ impl RedisGate {
     async fn by_reading(&self, key: &str, mark: &[u8], fence: Fence) -> Result<Option<Result<()>>> {
         let link = self.site.link(key).await?;
         let Ok(read) = link.command(Cmd::new().arg("GET").arg(mark)).await else { return Ok(None) };
-        let mark = Option::<u64>::from_redis_value(read).ok().flatten().and_then(|mark| Token::new(mark).ok());
+        let mark =
+            Option::<u64>::from_redis_value(read).ok().flatten().and_then(|mark| Token::new(mark).ok());
         Ok(mark.and_then(|mark| gate::by_reading(Some(mark), fence)))
     }
 
