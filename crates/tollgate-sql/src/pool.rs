@@ -183,6 +183,8 @@ impl<C> Place<C> {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     #[tokio::test]
@@ -204,13 +206,11 @@ mod tests {
     async fn a_renewal_waits_for_renewals_alone() {
         let pool = Pool::new(1);
         let _errand = pool.lend(|_| true, async || Ok(1)).await.expect("it can be opened");
-        let mut more = Vec::from_iter((0..3).map(|_| Box::pin(pool.lend(|_| true, async || Ok(2)))));
-        for errand in &mut more {
-            assert!(futures_util::poll!(errand).is_pending(), "there is one place");
-        }
+        let mut more: Vec<_> = (0..3).map(|_| Box::pin(pool.lend(|_| true, async || Ok(2)))).collect();
+        assert!(more.iter_mut().all(|errand| errand.now_or_never().is_none()), "there is one place");
         let renewal = pool.lend_first(|_| true, async || Ok(3)).await.expect("it goes first");
         let mut next = Box::pin(pool.lend_first(|_| true, async || Ok(4)));
-        assert!(futures_util::poll!(&mut next).is_pending(), "there is one more place for all of them");
+        assert!((&mut next).now_or_never().is_none(), "there is one more place for all of them");
         renewal.give_back();
         assert_eq!(*next.await.expect("it came back"), 3);
     }
@@ -219,10 +219,7 @@ mod tests {
     async fn a_place_is_kept_with_a_connection_or_without_and_free_afterwards() {
         let pool = Pool::new(1);
         let (place, one) = pool.lend(|_| true, async || Ok(1)).await.expect("it can be opened").lift();
-        let is_lent = || {
-            use futures_util::FutureExt;
-            Box::pin(pool.lend(|_| true, async || Ok(2))).now_or_never().is_some()
-        };
+        let is_lent = || Box::pin(pool.lend(|_| true, async || Ok(2))).now_or_never().is_some();
         assert!(!is_lent(), "there is one place");
         let lent = place.put(one);
         assert!(!is_lent(), "there is one place");
