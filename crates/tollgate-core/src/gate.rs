@@ -60,6 +60,15 @@ pub trait Gate: Send + Sync {
     /// - Dropped before its answer, the mark may have been raised, too.
     fn admit<'a>(&'a self, resource: &'a str, fence: Fence) -> BoxFuture<'a, Result<()>>;
 
+    /// What [`admit`](Self::admit) answers, where that takes no waiting: no network, no disk, no other thread. Nothing where it
+    /// does, and nothing was done then.
+    ///
+    /// Those who come together share an answer that takes long. To share this one would take longer than to give it.
+    fn admit_at_once(&self, resource: &str, fence: Fence) -> Option<Result<()>> {
+        let _ = (resource, fence);
+        None
+    }
+
     /// The mark: the highest exclusive token that was admitted, and nothing if there was none.
     ///
     /// Raises nothing. What is told here may be exceeded by the time it is read: never decide by it who may act.
@@ -127,6 +136,10 @@ impl MemoryGate {
     }
 
     fn decide(&self, resource: &str, fence: Fence) -> Result<()> {
+        self.raise(resource, fence).map_err(|error| error.during("admit"))
+    }
+
+    fn raise(&self, resource: &str, fence: Fence) -> Result<()> {
         check(resource)?;
         let mut marks = self.marks();
         match marks.get_mut(resource) {
@@ -143,8 +156,11 @@ impl MemoryGate {
 
 impl Gate for MemoryGate {
     fn admit<'a>(&'a self, resource: &'a str, fence: Fence) -> BoxFuture<'a, Result<()>> {
-        let decided = self.decide(resource, fence).map_err(|error| error.during("admit"));
-        Box::pin(std::future::ready(decided))
+        Box::pin(std::future::ready(self.decide(resource, fence)))
+    }
+
+    fn admit_at_once(&self, resource: &str, fence: Fence) -> Option<Result<()>> {
+        Some(self.decide(resource, fence))
     }
 
     fn highest<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Result<Option<Token>>> {

@@ -1,4 +1,4 @@
-//! Those who show the same token at the same time ask the gate once.
+//! Those who show the same token at the same time ask the gate once, unless it answers at once.
 //!
 //! - **Invariant:** a verdict holds for those who had come before it was asked for. Whoever comes while one is under way waits
 //!   for the next: a larger token may have been let in since.
@@ -42,6 +42,10 @@ impl Together {
         fence: Fence,
         span: tracing::Span,
     ) -> Result<()> {
+        // Each asks for itself then, after it came.
+        if let Some(admitted) = span.in_scope(|| gate.admit_at_once(resource, fence)) {
+            return admitted;
+        }
         let verdict = self.join(gate, resource, fence, span.clone()).await;
         if let Some(admitted) = told(&verdict) {
             return admitted;

@@ -1,14 +1,18 @@
 //! A gate whose marks are files in a folder of this host.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tollgate_core::gate::{self, Confirmed};
 use tollgate_core::{BoxFuture, Error, ErrorKind, Fence, Gate, Keeper, Result, Token};
 
 use crate::error::Trouble;
 use crate::folder;
-use crate::mark_file::{self, LockedMark};
+use crate::mark_file::{KeptMark, LockedMark};
+
+/// How many marks are kept open: beyond that all are opened anew.
+const KEPT: usize = 256;
 
 /// A [`Gate`] for the processes of one host: each mark is a file in `DIR/marks`, checked and raised under one kernel lock,
 /// and on the disk before anybody is told.
@@ -35,6 +39,8 @@ pub struct FileGate {
 struct Shared {
     marks: PathBuf,
     confirmed: Confirmed,
+    /// Those that were read, to be read again.
+    kept: Mutex<HashMap<Box<str>, Arc<KeptMark>>>,
 }
 
 impl FileGate {
@@ -45,18 +51,14 @@ impl FileGate {
     pub fn open(dir: impl AsRef<Path>) -> Result<Self> {
         let marks = set_up(dir.as_ref()).map_err(|trouble| Error::from(trouble).during("open"))?;
         Ok(Self {
-            shared: Arc::new(Shared { marks, confirmed: Confirmed::default() }),
+            shared: Arc::new(Shared { marks, confirmed: Confirmed::default(), kept: Mutex::default() }),
             keeper: Keeper::global()?,
         })
     }
 
     async fn decide(&self, resource: &str, fence: Fence) -> Result<()> {
         gate::check(resource)?;
-        // A few system calls on cached pages, and no change of threads.
-        if self.shared.confirmed.needs_no_write(resource, fence)
-            && let Some(mark) = mark_file::peek(&self.shared.path(resource))
-            && let Some(decided) = gate::by_reading(Token::new(mark).ok(), fence)
-        {
+        if let Some(decided) = self.shared.by_reading(resource, fence) {
             return decided;
         }
         let resource = resource.to_owned();
@@ -99,6 +101,35 @@ impl Shared {
         self.marks.join(folder::hex(&folder::hash_of(resource)))
     }
 
+    /// What the mark says to who raises nothing. Two system calls on cached pages, and no change of threads.
+    fn by_reading(&self, resource: &str, fence: Fence) -> Option<Result<()>> {
+        if !self.confirmed.needs_no_write(resource, fence) {
+            return None;
+        }
+        let mark = self.peek(resource)?;
+        gate::by_reading(Token::new(mark).ok(), fence)
+    }
+
+    fn peek(&self, resource: &str) -> Option<u64> {
+        let kept = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = kept().get(resource).cloned();
+        if let Some(mark) = known.and_then(|known| known.peek()) {
+            return Some(mark);
+        }
+        // It may be another one by now.
+        let found = KeptMark::open(self.path(resource)).map(Arc::new);
+        let mark = found.as_ref().and_then(|found| found.peek());
+        let mut kept = kept();
+        if kept.len() >= KEPT && !kept.contains_key(resource) {
+            kept.clear();
+        }
+        match found {
+            Some(found) => kept.insert(resource.into(), found),
+            None => kept.remove(resource),
+        };
+        mark
+    }
+
     fn admit(&self, resource: &str, fence: Fence) -> Result<()> {
         let path = self.path(resource);
         // A reader makes nothing.
@@ -129,6 +160,12 @@ impl Shared {
 impl Gate for FileGate {
     fn admit<'a>(&'a self, resource: &'a str, fence: Fence) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move { self.decide(resource, fence).await.map_err(|error| error.during("admit")) })
+    }
+
+    fn admit_at_once(&self, resource: &str, fence: Fence) -> Option<Result<()>> {
+        gate::check(resource).ok()?;
+        let decided = self.shared.by_reading(resource, fence)?;
+        Some(decided.map_err(|error| error.during("admit")))
     }
 
     fn highest<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Result<Option<Token>>> {

@@ -19,7 +19,7 @@ use tollgate_core::{Mark, OwnerId, Token};
 use crate::error::{Result, Trouble};
 use crate::folder::{self, FILE};
 use crate::layout::{checksum, u64_at};
-use crate::sys::{self, Range};
+use crate::sys::{self, Identity, Range};
 
 const MAGIC: [u8; 8] = *b"TGMARK 1";
 const PAGE: usize = 4096;
@@ -111,13 +111,29 @@ impl LockedMark {
     }
 }
 
-/// What the mark at `path` says, without waiting: nothing if it has to be asked for in order, because it is not there, or
-/// being written, or damaged.
-pub(crate) fn peek(path: &Path) -> Option<u64> {
-    let file = open(path).ok()?;
-    match slots(&file, path).ok()? {
-        [Some(first), Some(second)] => Some(first.max(second)),
-        _ => None,
+/// A mark that is kept open, to be read again and again.
+#[derive(Debug)]
+pub(crate) struct KeptMark {
+    file: File,
+    path: PathBuf,
+    identity: Identity,
+}
+
+impl KeptMark {
+    /// The mark at `path`, if there is one.
+    pub(crate) fn open(path: PathBuf) -> Option<Self> {
+        let file = open(&path).ok()?;
+        let (identity, _) = sys::identify(&file).ok()?;
+        Some(Self { file, path, identity })
+    }
+
+    /// What it says, without waiting: nothing if it has to be asked for in order, because it is somewhere else by now, or being
+    /// written, or damaged.
+    pub(crate) fn peek(&self) -> Option<u64> {
+        let [Some(first), Some(second)] = slots(&self.file, &self.path).ok()? else { return None };
+        // It is open, so that no other file can have its number.
+        let is_there = sys::identity_at(&self.path).ok()? == Some(self.identity);
+        is_there.then_some(first.max(second))
     }
 }
 
@@ -198,6 +214,10 @@ mod tests {
         Token::new(number).unwrap()
     }
 
+    fn peek(path: &Path) -> Option<u64> {
+        KeptMark::open(path.to_owned())?.peek()
+    }
+
     #[test]
     fn a_mark_rises_and_never_falls_and_outlives_its_holder() {
         let dir = tempfile::tempdir().unwrap();
@@ -242,14 +262,18 @@ mod tests {
     fn a_mark_that_is_somewhere_else_by_now_is_not_the_mark() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("m");
-        let held = LockedMark::lock(&path, "orders").unwrap();
+        let mut held = LockedMark::lock(&path, "orders").unwrap();
+        held.write(token(2)).unwrap();
+        let kept = KeptMark::open(path.clone()).unwrap();
+        assert_eq!(kept.peek(), Some(2));
         let waits = std::thread::spawn({
             let path = path.clone();
             move || LockedMark::lock(&path, "orders").unwrap().write(token(3)).unwrap()
         });
         fs::rename(&path, dir.path().join("elsewhere")).unwrap();
+        assert_eq!(kept.peek(), None);
         drop(held);
         waits.join().unwrap();
-        assert_eq!(peek(&path), Some(3));
+        assert_eq!((peek(&path), kept.peek()), (Some(3), None));
     }
 }

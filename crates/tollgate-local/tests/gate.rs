@@ -49,6 +49,49 @@ async fn a_damaged_mark_lets_nobody_in() {
 }
 
 #[tokio::test]
+async fn a_mark_that_was_put_in_the_place_of_another_counts() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, two) = (FileGate::open(dir.path()).unwrap(), FileGate::open(dir.path()).unwrap());
+    one.admit("r", shown(5, true)).await.unwrap();
+    assert!(one.admit_at_once("r", shown(5, true)).unwrap().is_ok(), "it has it open");
+    let file = fs::read_dir(dir.path().join("marks")).unwrap().next().unwrap().unwrap().path();
+    fs::rename(&file, dir.path().join("old")).unwrap();
+    two.admit("r", shown(9, true)).await.unwrap();
+    assert_eq!(one.admit("r", shown(5, true)).await.unwrap_err().kind(), ErrorKind::Lost);
+    let refused = one.admit_at_once("r", shown(8, false)).unwrap().unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Lost, "nor does a reader ask the old one");
+}
+
+#[tokio::test]
+async fn what_has_to_be_brought_to_the_disk_is_not_answered_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, two) = (FileGate::open(dir.path()).unwrap(), FileGate::open(dir.path()).unwrap());
+    assert!(one.admit_at_once("r", shown(5, true)).is_none());
+    assert_eq!(one.highest("r").await.unwrap(), None, "nothing was done");
+    one.admit("r", shown(5, true)).await.unwrap();
+    assert!(one.admit_at_once("r", shown(6, true)).is_none());
+    assert!(two.admit_at_once("r", shown(5, true)).is_none(), "it has not itself seen it there");
+    assert!(one.admit_at_once("r", shown(5, true)).unwrap().is_ok());
+    assert!(one.admit_at_once("r", shown(6, false)).unwrap().is_ok());
+}
+
+#[tokio::test]
+async fn a_gate_keeps_few_files_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let gate = FileGate::open(dir.path()).unwrap();
+    for number in 0..300 {
+        let resource = format!("r{number}");
+        gate.admit(&resource, shown(5, true)).await.unwrap();
+        gate.admit(&resource, shown(5, true)).await.unwrap();
+    }
+    let marks = fs::canonicalize(dir.path().join("marks")).unwrap();
+    let open = fs::read_dir("/proc/self/fd").unwrap().filter_map(|fd| fs::read_link(fd.unwrap().path()).ok());
+    let open = open.filter(|file| file.starts_with(&marks)).count();
+    assert!((1..=256).contains(&open), "{open}");
+    assert!(gate.admit_at_once("r0", shown(5, true)).unwrap().is_ok());
+}
+
+#[tokio::test]
 async fn a_folder_that_cannot_hold_marks_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("file"), "").unwrap();

@@ -150,6 +150,11 @@ impl Gate for Scoped {
         })
     }
 
+    fn admit_at_once(&self, resource: &str, fence: Fence) -> Option<Result<()>> {
+        // What is wrong with a name is told where there is time.
+        self.gate.admit_at_once(&self.name(resource).ok()?, fence)
+    }
+
     fn highest<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Result<Option<Token>>> {
         Box::pin(async move { self.in_time(self.gate.highest(&self.name(resource)?)).await })
     }
