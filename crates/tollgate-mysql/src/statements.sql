@@ -44,13 +44,31 @@ set expires = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) + ? * 1
 where name = ? and ticket = ? and owner = ? and token is null and expires > 0
 
 -- :look
--- Whether a waiter has something to do: it was let in, it is forgotten, nobody is in, or its place has to be kept. It
--- changes nothing, and locks nothing.
-select c.ticket is null or c.token is not null or l.owner is null or l.holders > 0
-        or l.expires <= timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
-        or c.expires < timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) + c.ttl * 700 as has_to_ask,
+-- Whether a waiter has something to do: it was let in, it is forgotten, nobody is in, or its place has to be kept. Those who leave
+-- hand on by themselves, so that of many who are in only the dead give a reason to ask: all of them, or one if it leaves a
+-- permit; and the first of the queue, if it died. It changes nothing, and locks nothing.
+select c.ticket is null or c.token is not null
+        or c.expires < timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) + c.ttl * 700
+        or l.owner is null and l.holders = 0
+        or l.owner is not null and l.expires <= timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+        or l.holders > 0 and (
+            not exists (
+                select 1 from tollgate_claims h
+                where h.name = l.name and h.ticket between l.since and l.served and h.token is not null
+                    and h.expires > timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+            )
+            or c.mode = 'p' and exists (
+                select 1 from tollgate_claims h
+                where h.name = l.name and h.ticket between l.since and l.served and h.token is not null
+                    and h.expires <= timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+            )
+            or (
+                select w.expires from tollgate_claims w
+                where w.name = l.name and w.ticket > l.served order by w.ticket limit 1
+            ) <= timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+        ) as has_to_ask,
     least(c.ticket - l.served - 1, l.waiters - 1) as ahead,
-    (l.expires - timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))) div 1000 as free_in,
+    if(l.owner is null, null, (l.expires - timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))) div 1000) as free_in,
     timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) as age
 from tollgate_locks l left join tollgate_claims c on c.name = l.name and c.ticket = ? and c.owner = ?
 where l.name = ?
