@@ -93,7 +93,7 @@ pub fn check(resource: &str) -> Result<()> {
 /// A mark that cannot be a token: somebody wrote it there by hand, and nobody knows who was admitted.
 pub fn damaged(resource: &str, mark: i64) -> Error {
     Error::new(
-        ErrorKind::Unexpected,
+        ErrorKind::Config,
         format!(
             "the mark of {resource:?} is {mark}, which is no token; set it to the largest token that was given for it"
         ),

@@ -324,8 +324,8 @@ impl Database for MySql {
             let details = details.map(written).transpose()?;
             let is_exclusive = grant.mode == Mode::Exclusive;
             let plain = if is_exclusive { Statement::Renew } else { Statement::RenewClaim };
-            let values =
-                vec![ttl.into(), ttl.into(), details.clone().into(), name.into(), owner(grant.owner)];
+            let said: Value = details.clone().into();
+            let values = vec![ttl.into(), ttl.into(), said.clone(), said, name.into(), owner(grant.owner)];
             let mut answer = self.links.run_within(patience, plain, values).await?;
             if let Some((sent, Answer { changed: 1, .. })) = answer {
                 self.known.note(name, sent);

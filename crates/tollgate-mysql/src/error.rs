@@ -57,10 +57,10 @@ impl Trouble {
         }
     }
 
-    /// Whether it was not done and may well be if it is tried again at once: a deadlock, or a statement that has to be
-    /// prepared again.
+    /// Whether it was not done and may well be if it is tried again at once: a deadlock, a statement that has to be prepared
+    /// again, or a procedure that is just being replaced.
     pub(crate) fn is_passing(&self) -> bool {
-        matches!(self.code(), Some(1213 | 1615 | 1020))
+        matches!(self.code(), Some(1213 | 1615 | 1020 | 1305))
     }
 
     /// Whether somebody sits on the row.

@@ -133,14 +133,7 @@ impl MySqlGate {
         // Where only readers were, the row says 0.
         let Some(number) = answer.selected.filter(|number| *number != 0) else { return Ok(None) };
         let mark = u64::try_from(number).ok().and_then(|number| Token::new(number).ok());
-        mark.map(Some).ok_or_else(|| {
-            let message = format!(
-                "the row of {resource:?} in {}fences says {number}, which is no mark; set it to the highest token that was \
-                 given, at most 2^53 - 1",
-                self.config.table_prefix
-            );
-            Error::new(ErrorKind::Config, message)
-        })
+        mark.map(Some).ok_or_else(|| gate::damaged(resource, number))
     }
 
     async fn decide(&self, resource: &str, fence: Fence) -> Result<()> {

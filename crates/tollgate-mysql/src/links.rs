@@ -50,6 +50,15 @@ impl Links {
         self.pool.lend(|link| link.is_usable(), open).await
     }
 
+    /// The same for `statement`: renewals go first.
+    async fn lend_for(&self, statement: Statement) -> Result<Lent<Link>> {
+        if !statement.goes_first() {
+            return self.lend().await;
+        }
+        let open = async || Link::open(&self.config, self.texts.clone()).await;
+        self.pool.lend_first(|link| link.is_usable(), open).await
+    }
+
     /// Runs a statement that may be repeated, and answers when it was sent last.
     pub(crate) async fn run(&self, statement: Statement, values: Vec<Value>) -> Result<(Moment, Answer)> {
         let (sent, answer) = self.try_run(statement, values).await?;
@@ -93,7 +102,7 @@ impl Links {
     ) -> Result<(Moment, std::result::Result<Answer, Trouble>, bool)> {
         let mut repeated = false;
         loop {
-            let mut link = self.lend().await?;
+            let mut link = self.lend_for(statement).await?;
             let was_used = link.was_used();
             let (sent, answer) = self.run_on(&mut link, statement, values.clone()).await;
             let answer = self.settled(link, answer);

@@ -11,7 +11,7 @@ use crate::config::{Dialect, MySqlConfig};
 use crate::error::Trouble;
 
 /// Which `schema.sql` this is.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 /// How long whoever comes second waits until the tables are made, in seconds.
 pub(crate) const TO_INSTALL: u32 = 30;
 
@@ -68,7 +68,8 @@ fn script(tables: &Tables, dialect: Dialect) -> String {
     };
     let version = format!(
         "insert into tollgate_version select {VERSION}, '{}' from (select 1) as one\n\
-         where not exists (select 1 from tollgate_version);\n",
+         where not exists (select 1 from tollgate_version);\n\
+         update tollgate_version set version = {VERSION} where version < {VERSION};\n",
         dialect.name()
     );
     let parts = [include_str!("schema.sql"), tokens, sessions(dialect), include_str!("fence.sql"), &version];
@@ -89,13 +90,16 @@ fn sessions(dialect: Dialect) -> &'static str {
     }
 }
 
-/// Creates what is missing. When several start at once, one does it and the others find it done. Answers where tokens come
-/// from.
+/// Creates what is missing, and what was older. When several start at once, one does it and the others find it done. Answers
+/// where tokens come from.
 pub(crate) async fn install(link: &mut Conn, tables: &Tables, wanted: Option<Dialect>) -> Result<Dialect> {
-    if let Some(found) = version(link, tables).await? {
-        return suits(found, wanted);
-    }
-    let dialect = match wanted {
+    let older = match version(link, tables).await? {
+        Some((number, dialect)) if number < VERSION => Dialect::named(&dialect),
+        Some(found) => return suits(found, wanted),
+        None => None,
+    };
+    // Tables that are there keep their tokens where they are.
+    let dialect = match older.or(wanted) {
         Some(dialect) => dialect,
         None => native(link).await.map_err(|trouble| trouble.into_error("the database"))?,
     };
@@ -111,8 +115,9 @@ pub(crate) async fn install(link: &mut Conn, tables: &Tables, wanted: Option<Dia
         ));
     }
     let made = match version(link, tables).await {
-        Ok(None) => make(link, tables, dialect).await,
-        other => other.map(drop),
+        Ok(Some((number, _))) if number >= VERSION => Ok(()),
+        Ok(_) => make(link, tables, dialect).await,
+        Err(error) => Err(error),
     };
     // It ends with the connection anyway.
     let _ = link.exec_drop("do release_lock(?)", (&name,)).await;

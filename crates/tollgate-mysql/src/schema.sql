@@ -1,4 +1,4 @@
--- The tables and procedures of Tollgate's locks in MySQL and MariaDB, version 1.
+-- The tables and procedures of Tollgate's locks in MySQL and MariaDB, version 2.
 --
 -- Safe to run again: what is there stays, procedures are made anew. `tollgate sql-schema URL` prints this text with the
 -- prefix of that URL; here it is `tollgate_`. Where tokens come from is in `tokens_mariadb.sql` or `tokens_mysql.sql`.
@@ -339,14 +339,22 @@ begin
     if v_owner = p_owner and v_expires > at then
         set was_in = true;
         update tollgate_locks
-        set expires = at + p_ttl * 1000, ttl = p_ttl, details = coalesce(p_details, details)
+        set expires = at + p_ttl * 1000, ttl = p_ttl, details = if(
+                coalesce(json_extract(convert(p_details using utf8mb4), '$.revision'), 0)
+                    >= coalesce(json_extract(convert(details using utf8mb4), '$.revision'), 0),
+                coalesce(p_details, details), details
+            )
         where name = p_name;
     elseif v_holders > 0 then
         select ticket into own_ticket from tollgate_claims
         where owner = p_owner and name = p_name and token is not null and expires > at for update;
         set was_in = own_ticket is not null;
         update tollgate_claims
-        set expires = at + p_ttl * 1000, ttl = p_ttl, details = coalesce(p_details, details)
+        set expires = at + p_ttl * 1000, ttl = p_ttl, details = if(
+                coalesce(json_extract(convert(p_details using utf8mb4), '$.revision'), 0)
+                    >= coalesce(json_extract(convert(details using utf8mb4), '$.revision'), 0),
+                coalesce(p_details, details), details
+            )
         where name = p_name and ticket = own_ticket;
     end if;
     commit;

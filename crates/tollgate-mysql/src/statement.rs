@@ -57,6 +57,11 @@ const ALL: [(Statement, &str); COUNT] = [
 ];
 
 impl Statement {
+    /// Whether it renews a lock: nothing else may keep that waiting.
+    pub(crate) fn goes_first(self) -> bool {
+        matches!(self, Self::Renew | Self::RenewClaim | Self::Extend | Self::ExtendBeside)
+    }
+
     /// How a lock is taken that nobody else wants.
     pub(crate) fn take(dialect: Dialect) -> Self {
         match dialect {

@@ -23,17 +23,25 @@ where name = ? and owner = ? and waiters = 0
     and expires > timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
 
 -- :renew
--- Renews the grant of an exclusive holder.
+-- Renews the grant of an exclusive holder. What it said later may have come before.
 update tollgate_locks
 set expires = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) + ? * 1000, ttl = ?,
-    details = coalesce(?, details)
+    details = if(
+        coalesce(json_extract(?, '$.revision'), 0)
+            >= coalesce(json_extract(convert(details using utf8mb4), '$.revision'), 0),
+        coalesce(?, details), details
+    )
 where name = ? and owner = ? and expires > timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
 
 -- :renew_claim
 -- Renews the grant of a shared or permit holder.
 update tollgate_claims
 set expires = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) + ? * 1000, ttl = ?,
-    details = coalesce(?, details)
+    details = if(
+        coalesce(json_extract(?, '$.revision'), 0)
+            >= coalesce(json_extract(convert(details using utf8mb4), '$.revision'), 0),
+        coalesce(?, details), details
+    )
 where name = ? and owner = ? and token is not null
     and expires > timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
 use support::{config, connection, locks};
-use tollgate_core::{BootClock, ErrorKind, Keeper, OwnerId, Release};
+use tollgate_core::{BootClock, ErrorKind, Keeper, OwnerId, Release, Revocation};
 use tollgate_mysql::{Dialect, Login, ddl};
 use tollgate_testkit::engines::{self, Config, Data};
 
@@ -54,6 +54,35 @@ async fn who_may_not_create_tables_hears_how_to_get_them_and_can_use_them_then()
     let waiting = tokio::spawn(locks.lock("a").acquire());
     assert_eq!(guard.release().await.unwrap(), Release::Released);
     waiting.await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// While somebody uses them: procedures are away for a moment.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_of_an_older_version_are_brought_up_to_date() {
+    for dialect in DIALECTS {
+        let engine = engines::private(&Config::mariadb()).unwrap();
+        let (mut config, mut root) = (config(engine.address()), connection(engine.address()).await);
+        config.dialect = Some(dialect);
+        let before = locks(config.clone()).await;
+        let held = before.lock("a").acquire().await.unwrap();
+        root.query_drop("drop procedure tollgate_revoke").await.unwrap();
+        root.query_drop("update tollgate_version set version = 1").await.unwrap();
+        let busy = tokio::spawn({
+            let before = before.clone();
+            async move {
+                for _ in 0..100 {
+                    before.lock("b").shared().acquire().await.unwrap().release().await.unwrap();
+                }
+            }
+        });
+        config.dialect = None;
+        let after = locks(config).await;
+        assert_eq!(after.revoke("a", held.token()).await.unwrap(), Revocation::Revoked);
+        let version = root.query_first("select version from tollgate_version").await.unwrap();
+        assert_eq!(version, Some(2_i64));
+        assert!(after.lock("a").acquire().await.unwrap().token() > held.token());
+        busy.await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -13,8 +13,9 @@ use tollgate_core::Locks;
 use tollgate_testkit::engines::{self, Config};
 use tollgate_testkit::proxy::{Direction, MySql, Proxy};
 use tollgate_testkit::sat_on::{
-    Sitter, what_a_slow_way_was_granted_is_given_back, what_is_granted_late_is_given_back,
-    who_does_not_wait_is_told_at_once, who_gives_up_is_told_in_time_and_leaves_nothing,
+    Sitter, a_crowd_that_gives_up_costs_nobody_a_lock, what_a_slow_way_was_granted_is_given_back,
+    what_is_granted_late_is_given_back, who_does_not_wait_is_told_at_once,
+    who_gives_up_is_told_in_time_and_leaves_nothing,
 };
 
 struct Transaction(Conn);
@@ -47,6 +48,14 @@ async fn who_gives_up_before_a_row_that_is_sat_on_is_told_in_time_and_leaves_not
     let clients = clients(engine.address()).await;
     who_gives_up_is_told_in_time_and_leaves_nothing(clients, &other, &mut sitter).await;
     who_does_not_wait_is_told_at_once(&other, &mut sitter).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_that_gives_up_before_a_row_that_is_sat_on_costs_nobody_a_lock() {
+    let engine = engines::private(&Config::mariadb()).unwrap();
+    let [client] = clients(engine.address()).await;
+    let mut sitter = Transaction(connection(engine.address()).await);
+    a_crowd_that_gives_up_costs_nobody_a_lock(&client, &mut sitter).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -239,15 +239,15 @@ impl Database for Postgres {
             let details = details.map(written).transpose()?;
             let values: [Value<'_>; 4] = [&name, &owner, &ttl, &details];
             if grant.mode != Mode::Exclusive {
-                return self.links.run_first(Statement::RenewTogether, &values).await.map(said);
+                return self.links.run(Statement::RenewTogether, &values).await.map(said);
             }
-            let (sent, rows) = self.links.run_first(Statement::Renew, &values).await?;
+            let (sent, rows) = self.links.run(Statement::Renew, &values).await?;
             self.known.note(name, sent);
             if !rows.is_empty() {
                 return Ok(Some(sent));
             }
             // Somebody sits on the row, or its time is over.
-            let beside = self.links.run_first(Statement::ExtendBeside, &values[..3]).await.map(said)?;
+            let beside = self.links.run(Statement::ExtendBeside, &values[..3]).await.map(said)?;
             if details.is_none() || beside.is_none() {
                 return Ok(beside);
             }
@@ -255,7 +255,7 @@ impl Database for Postgres {
             let clock = &self.links.clock;
             for _ in 0..BLOCKED_TRIES {
                 clock.sleep_until(clock.now() + A_LITTLE).await;
-                let (sent, rows) = self.links.run_first(Statement::Renew, &values).await?;
+                let (sent, rows) = self.links.run(Statement::Renew, &values).await?;
                 if !rows.is_empty() {
                     return Ok(Some(sent));
                 }

@@ -74,8 +74,11 @@ impl Links {
         self.pool.lend(Link::is_usable, async || self.opened().await).await
     }
 
-    /// A connection for a renewal.
-    async fn lend_first(&self) -> Result<Lent<Link>> {
+    /// The same for `statement`: renewals go first.
+    async fn lend_for(&self, statement: Statement) -> Result<Lent<Link>> {
+        if !statement.goes_first() {
+            return self.lend().await;
+        }
         self.pool.lend_first(Link::is_usable, async || self.opened().await).await
     }
 
@@ -112,26 +115,7 @@ impl Links {
 
     /// Runs a statement that may be repeated, and answers when it was sent last.
     pub(crate) async fn run(&self, statement: Statement, values: &[Value<'_>]) -> Result<(Moment, Vec<Row>)> {
-        let link = self.lend().await?;
-        self.run_with(link, statement, values).await
-    }
-
-    /// The same for a renewal, which goes before everything else.
-    pub(crate) async fn run_first(
-        &self,
-        statement: Statement,
-        values: &[Value<'_>],
-    ) -> Result<(Moment, Vec<Row>)> {
-        let link = self.lend_first().await?;
-        self.run_with(link, statement, values).await
-    }
-
-    async fn run_with(
-        &self,
-        mut link: Lent<Link>,
-        statement: Statement,
-        values: &[Value<'_>],
-    ) -> Result<(Moment, Vec<Row>)> {
+        let mut link = self.lend_for(statement).await?;
         let (sent, answer) = self.run_on(&mut link, statement, values).await;
         let rows = self.settled(link, answer).map_err(|trouble| trouble.into_error(what(statement)))?;
         Ok((sent, rows))

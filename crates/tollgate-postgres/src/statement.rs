@@ -52,6 +52,11 @@ const ALL: [(Statement, &str); COUNT] = [
 ];
 
 impl Statement {
+    /// Whether it renews a lock: nothing else may keep that waiting.
+    pub(crate) fn goes_first(self) -> bool {
+        matches!(self, Self::Renew | Self::RenewTogether | Self::ExtendBeside)
+    }
+
     /// What its values are: said, so that no pooler and no server has to guess.
     pub(crate) fn types(self) -> &'static [Type] {
         match self {
