@@ -28,6 +28,10 @@ struct Arguments {
     #[arg(long, value_name = "WORKLOAD", value_delimiter = ',', value_parser = ["own", "shared", "one", "crowd", "memory"])]
     only: Vec<String>,
 
+    /// Only those whose name has this in it, for looking closer at one of them.
+    #[arg(long, value_name = "WORD")]
+    who: Option<String>,
+
     /// How many rounds each workload has.
     #[arg(long, value_name = "N", default_value_t = 5)]
     rounds: u16,
@@ -62,7 +66,10 @@ fn measure(arguments: &Arguments) -> Result<Report, Failure> {
         if arguments.pin.is_empty() { Machine::here()? } else { Machine::pinned_to(&arguments.pin)? };
     eprintln!("starting {}", arguments.engine);
     let site = arguments.engine.start()?;
-    let (entries, notes) = site.entries()?;
+    let (mut entries, notes) = site.entries()?;
+    if let Some(word) = &arguments.who {
+        entries.retain(|entry| entry.name().contains(word.as_str()));
+    }
     let only = &arguments.only;
     let chosen = |workload: &Workload| only.is_empty() || only.iter().any(|word| word == workload.group());
     let mut contest = Contest::new(entries, machine)

@@ -17,6 +17,11 @@ impl Entry {
         Self { contender, counted: None }
     }
 
+    /// Who it is.
+    pub fn name(&self) -> &str {
+        self.contender.name()
+    }
+
     /// Counts what each lock costs on the wire in a round of its own, by `twin`: the same contender on a way
     /// to the engine that `meter` watches. Counting takes time, so the rounds that are timed go without.
     pub fn counted(self, twin: Arc<dyn Contender>, meter: Arc<dyn Meter>) -> Self {
