@@ -125,6 +125,26 @@ async fn rows_that_nobody_uses_go_and_tokens_rise_all_the_same() {
 }
 
 #[tokio::test]
+async fn clients_that_come_and_go_clean_up_without_being_asked() {
+    let engine = engines::private(&Config::mariadb()).unwrap();
+    let mut root = connection(engine.address()).await;
+    let first = locks(config(engine.address())).await;
+    first.lock("a").acquire().await.unwrap().release().await.unwrap();
+    drop(first);
+    root.query_drop("update tollgate_locks set expires = expires - 120000000").await.unwrap();
+    // One in sixteen does it soon, so that four hundred in a row who do not are as good as impossible.
+    for number in 0.. {
+        let left: Option<i64> = root.query_first("select count(*) from tollgate_locks").await.unwrap();
+        if left == Some(0) {
+            break;
+        }
+        assert!(number < 400, "nobody cleans up");
+        let _client = locks(config(engine.address())).await;
+        tokio::time::sleep(Duration::from_millis(60)).await;
+    }
+}
+
+#[tokio::test]
 async fn a_held_lock_outlives_a_restart_of_the_server() {
     let engine = engines::private(&Config::mariadb()).unwrap();
     let locks = locks(config(engine.address())).await;

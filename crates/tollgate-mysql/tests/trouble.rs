@@ -10,6 +10,7 @@ use support::{config, connection, locks};
 use tollgate_core::{BootClock, ErrorKind, GuardState, Keeper, Locks, Release};
 use tollgate_mysql::Dialect;
 use tollgate_testkit::engines::{self, Config, Data};
+use tollgate_testkit::proxy::{Direction, Fate, MySql, Proxy};
 use tollgate_testkit::small_disk::SmallDisk;
 
 /// Waits until so many wait for `name`.
@@ -88,6 +89,72 @@ async fn a_server_that_stands_still_is_outlasted() {
     guard.release().await.unwrap();
     let next = tokio::time::timeout(Duration::from_secs(20), waits).await.unwrap().unwrap().unwrap();
     next.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_in_a_black_hole_gets_in_when_it_is_over() {
+    let engine = engines::private(&Config::mariadb()).unwrap();
+    let proxy = Proxy::start(engine.address(), MySql);
+    let (direct, locks) = (locks(config(engine.address())).await, locks(config(proxy.address())).await);
+    let guard = direct.lock("a").acquire().await.unwrap();
+    let waits = tokio::spawn(locks.lock("a").ttl(Duration::from_secs(3)).acquire());
+    until_waiting(&direct, "a", 1).await;
+    // Who looks again has heard that it waits.
+    proxy.take_counts();
+    while proxy.counts().requests < 3 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    for direction in [Direction::Requests, Direction::Replies] {
+        proxy.black_hole(direction, Fate::Lost);
+    }
+    // Its place ends, and it goes on waiting.
+    until_waiting(&direct, "a", 0).await;
+    assert!(!waits.is_finished());
+    proxy.heal();
+    until_waiting(&direct, "a", 1).await;
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+    let next = tokio::time::timeout(Duration::from_secs(20), waits).await.unwrap().unwrap().unwrap();
+    assert_eq!(next.release().await.unwrap(), Release::Released);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_database_gives_up_to_end_a_deadlock_is_asked_again() {
+    let engine = engines::private(&Config::mariadb()).unwrap();
+    let locks = locks(config(engine.address())).await;
+    let mut root = connection(engine.address()).await;
+    // From now on it is taken by a plain statement.
+    locks.lock("a").acquire().await.unwrap().release().await.unwrap();
+    // Counted where a rollback changes nothing.
+    root.query_drop("create table victims (left_over int) engine = memory; insert into victims values (0)")
+        .await
+        .unwrap();
+    root.query_drop(
+        "create trigger deadlocks before update on tollgate_locks for each row begin
+             if (select left_over from victims) > 0 then
+                 update victims set left_over = left_over - 1;
+                 signal sqlstate '40001' set mysql_errno = 1213, message_text = 'Deadlock found';
+             end if;
+         end",
+    )
+    .await
+    .unwrap();
+    let mut again = async || root.query_drop("update victims set left_over = 2").await.unwrap();
+    again().await;
+    let guard = locks.lock("a").acquire().await.unwrap();
+    again().await;
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+    again().await;
+    let guard = locks.lock("a").ttl(Duration::from_secs(30)).no_renew().acquire().await.unwrap();
+    // So that there is something to renew.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    again().await;
+    guard.ensure(Duration::from_secs(29)).await.expect("it is renewed all the same");
+    guard.release().await.unwrap();
+    // A procedure, as for whoever is not alone.
+    again().await;
+    let reader = locks.lock("a").shared().try_acquire().await.unwrap().expect("it is free");
+    again().await;
+    assert_eq!(reader.release().await.unwrap(), Release::Released);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
