@@ -60,6 +60,9 @@ impl Together {
             let (gate, resource) = (gate.clone(), resource.clone());
             let asking = async move {
                 let _turn = turn.lock_owned().await;
+                // Whoever has come to this runtime by now is let join first: when there is much to do a question costs more than
+                // this moment, and when there is little the moment is none.
+                tokio::task::yield_now().await;
                 let Some(group) = group.upgrade() else { return Arc::new(Mutex::new(Verdict::Told)) };
                 // From here on it is too late to join.
                 locked(&group.next).take();
@@ -147,8 +150,9 @@ mod tests {
         let (slow, gate, resource) = slow();
         let together = Together::default();
         let first = start(&together, &gate, &resource);
-        tokio::task::yield_now().await;
-        assert_eq!(slow.asked.load(Ordering::Relaxed), 1);
+        while slow.asked.load(Ordering::Relaxed) == 0 {
+            tokio::task::yield_now().await;
+        }
         let late: Vec<_> = (0..10).map(|_| start(&together, &gate, &resource)).collect();
         tokio::task::yield_now().await;
         // What comes in before they are asked for shuts them out.

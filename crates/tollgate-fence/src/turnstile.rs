@@ -40,6 +40,11 @@ struct Lane {
     highest: Option<Token>,
     /// The highest token, of a reader or a writer, that had to wait for a smaller one.
     awaits: Option<Token>,
+    /// How many have come.
+    came: u64,
+    /// The highest token of a reader that was let in, and how many had come when the last one was. It raises nothing, but whoever
+    /// was at the gate by then did not have the lock any more.
+    reader: Option<(Token, u64)>,
     left: Arc<Notify>,
     raised: Arc<Notify>,
 }
@@ -69,6 +74,8 @@ pub(crate) struct Passage {
     fence: Fence,
     /// The gate let it in, and it was noted.
     admitted: bool,
+    /// How many had come before it.
+    number: u64,
 }
 
 impl Turnstile {
@@ -113,10 +120,12 @@ impl Turnstile {
         if let Some(highest) = lane.above(fence) {
             return Err(highest);
         }
+        let number = lane.came;
+        lane.came += 1;
         let inside = lane.inside.entry(key(fence)).or_default();
         inside.asking += 1;
         let together = inside.together.clone();
-        Ok((Passage { turnstile: self.clone(), resource, fence, admitted: false }, together))
+        Ok((Passage { turnstile: self.clone(), resource, fence, admitted: false, number }, together))
     }
 
     /// Notes that the gate let it in; where to hear of those before it, if there are some. Fails if a larger one was noted first:
@@ -124,8 +133,13 @@ impl Turnstile {
     fn admitted(&self, passage: &mut Passage) -> Result<Option<Arc<Notify>>, Token> {
         let mut lanes = self.lanes();
         let Some(lane) = lanes.get_mut(&passage.resource) else { return Ok(None) };
-        if let Some(highest) = lane.above(passage.fence) {
+        if let Some(highest) = lane.above(passage.fence).or_else(|| lane.read_meanwhile(passage)) {
             return Err(highest);
+        }
+        if !passage.fence.is_exclusive() {
+            let before = lane.reader.map(|(token, _)| token);
+            lane.reader =
+                Some((passage.fence.token().max(before.unwrap_or(passage.fence.token())), lane.came));
         }
         let inside = lane.inside.entry(key(passage.fence)).or_default();
         (inside.asking, inside.admitted) = (inside.asking - 1, inside.admitted + 1);
@@ -189,6 +203,12 @@ impl Lane {
     fn must_wait(&self, fence: Fence) -> bool {
         let mut before = self.inside.range(..(fence.token(), false));
         before.any(|((_, exclusive), inside)| inside.admitted > 0 && (*exclusive || fence.is_exclusive()))
+    }
+
+    /// The token of a reader that was let in while a writer was at the gate, if it is larger: the reader did not wait for it.
+    fn read_meanwhile(&self, writer: &Passage) -> Option<Token> {
+        let (token, came) = self.reader.filter(|_| writer.fence.is_exclusive())?;
+        (token > writer.fence.token() && writer.number < came).then_some(token)
     }
 
     /// The token that makes this one stale, if such a one was let in.
@@ -464,13 +484,18 @@ mod tests {
 
     #[tokio::test]
     async fn who_comes_from_the_gate_behind_a_larger_token_is_stale() {
-        let turnstile = Turnstile::new(Arc::new(Slow(MemoryGate::new())), DRAIN);
-        let mut old = Box::pin(turnstile.enter("r", fence(5, true)));
-        // The gate has let it in, which nobody has heard yet.
-        assert!(is_pending(&mut old).await);
-        let new = turnstile.enter("r", fence(6, true)).await.ok().unwrap();
-        assert_eq!(old.await.err().unwrap().status(), StatusCode::PRECONDITION_FAILED);
-        drop(new);
-        assert!(turnstile.lanes().is_empty());
+        for exclusive in [true, false] {
+            let turnstile = Turnstile::new(Arc::new(Slow(MemoryGate::new())), DRAIN);
+            let mut old = Box::pin(turnstile.enter("r", fence(5, true)));
+            // The gate has let it in by then, which nobody has heard yet.
+            for _ in 0..3 {
+                assert!(is_pending(&mut old).await);
+                tokio::task::yield_now().await;
+            }
+            let new = turnstile.enter("r", fence(6, exclusive)).await.ok().unwrap();
+            assert_eq!(old.await.err().unwrap().status(), StatusCode::PRECONDITION_FAILED);
+            drop(new);
+            assert!(turnstile.lanes().is_empty());
+        }
     }
 }

@@ -11,7 +11,7 @@ use tollgate_core::{
     Moment, OwnerId, Result, Token,
 };
 use tollgate_sql::{
-    Ask, Database, LeftBehind, Lent, Seen, Ticket, millis, of_leases, unsaid, within, written,
+    Ask, Database, LeftBehind, Lent, Place as Seat, Seen, Ticket, millis, of_leases, unsaid, within, written,
 };
 
 use crate::error::{Trouble, silent};
@@ -26,6 +26,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 const ROW_STAYS: Duration = Duration::from_secs(45);
 /// For how long a name counts as wanted by others.
 const CONTENDED: Duration = Duration::from_secs(2);
+/// How many that were left keep no place in the pool: nobody knows for how long they are on their way. The next ones do, or there
+/// would be more connections than the server takes.
+const LEFT_MOST: usize = 64;
 /// How long an acquire that was left is waited for. Its connection may belong to a runtime that nobody drives any more.
 const BEHIND: Duration = Duration::from_secs(2);
 /// How long before it looks whether somebody sits on the row: then both would stand there, and the acquire is ended.
@@ -47,8 +50,7 @@ pub struct MySql {
     left_behind: LeftBehind<Left>,
 }
 
-/// A statement on its way, with its connection. Nobody may drop it before it is answered and use the connection again. It keeps
-/// no place in the pool: nobody knows for how long it is on its way.
+/// A statement on its way, with its connection. Nobody may drop it before it is answered and use the connection again.
 type Flight = Pin<Box<dyn Future<Output = (Link, std::result::Result<Answer, Trouble>)> + Send>>;
 
 /// An acquire that nobody waits for any more.
@@ -57,6 +59,8 @@ struct Left {
     place: Place,
     /// If it may still be answered.
     flight: Option<Flight>,
+    /// What it keeps of the pool.
+    seat: Option<Seat<Link>>,
 }
 
 /// An ask. Whoever gives it up leaves behind what is on its way.
@@ -69,7 +73,10 @@ struct Asking<'a> {
 
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
-        if let Some(left) = self.left.take() {
+        if let Some(mut left) = self.left.take() {
+            if self.database.left_behind.count() < LEFT_MOST {
+                left.seat = None;
+            }
             self.database.left_behind.leave(self.owner, left);
         }
         if let Some(link) = self.link.take() {
@@ -89,7 +96,10 @@ impl Asking<'_> {
         loop {
             let answer = self.run_once(statement, values.clone()).await;
             match answer {
-                Err(trouble) if trouble.is_passing() && tries < TRIES => tries += 1,
+                Err(trouble) if trouble.is_passing() && tries < TRIES => {
+                    tokio::time::sleep(trouble.pause(tries)).await;
+                    tries += 1;
+                }
                 answer => return answer,
             }
         }
@@ -106,15 +116,16 @@ impl Asking<'_> {
             let answer = link.run(statement, values).await;
             (link, answer)
         });
-        let left = self.left.insert(Left { place, flight: Some(flight) });
+        let left = self.left.insert(Left { place, flight: Some(flight), seat: Some(seat) });
         let flight = left.flight.as_mut().expect("it was put there a line ago");
         let Some((link, answer)) = within(TO_ANSWER, flight).await else {
             return Err(silent(TO_ANSWER));
         };
         left.flight = None;
         if answer.as_ref().err().is_none_or(Trouble::is_answer) {
+            let seat = left.seat.take();
             self.left = None;
-            self.link = Some(seat.put(link));
+            self.link = seat.map(|seat| seat.put(link));
         }
         answer
     }

@@ -63,6 +63,11 @@ impl Trouble {
         matches!(self.code(), Some(1213 | 1615 | 1020 | 1305))
     }
 
+    /// How long to wait before the next try of what is passing: a procedure takes a while to be made.
+    pub(crate) fn pause(&self, tries: u32) -> Duration {
+        Duration::from_millis(if self.code() == Some(1305) { 50 } else { 5 }) * tries
+    }
+
     /// Whether somebody sits on the row.
     pub(crate) fn is_blocked(&self) -> bool {
         self.code() == Some(1205)

@@ -119,7 +119,7 @@ impl MySqlGate {
                 // Others that were idle may have been closed with it; each is left behind once.
                 Err(trouble) if was_used && trouble.is_of_connection() => {}
                 Err(trouble) if trouble.is_passing() && tries < TRIES => {
-                    tokio::time::sleep(std::time::Duration::from_millis(u64::from(tries) * 5)).await;
+                    tokio::time::sleep(trouble.pause(tries)).await;
                     tries += 1;
                 }
                 answer => return answer.map_err(|trouble| trouble.into_error(WHAT)),

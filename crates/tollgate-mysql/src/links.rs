@@ -125,7 +125,7 @@ impl Links {
             let (sent, answer) = timed(&*self.clock, TO_ANSWER, link.run(statement, values.clone())).await;
             match answer {
                 Err(trouble) if trouble.is_passing() && tries < TRIES => {
-                    tokio::time::sleep(Duration::from_millis(u64::from(tries) * 5)).await;
+                    tokio::time::sleep(trouble.pause(tries)).await;
                 }
                 answer => return (sent, answer),
             }

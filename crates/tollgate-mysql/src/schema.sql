@@ -340,8 +340,8 @@ begin
         set was_in = true;
         update tollgate_locks
         set expires = at + p_ttl * 1000, ttl = p_ttl, details = if(
-                coalesce(json_extract(convert(p_details using utf8mb4), '$.revision'), 0)
-                    >= coalesce(json_extract(convert(details using utf8mb4), '$.revision'), 0),
+                coalesce(cast(json_extract(convert(p_details using utf8mb4), '$.revision') as unsigned), 0)
+                    >= coalesce(cast(json_extract(convert(details using utf8mb4), '$.revision') as unsigned), 0),
                 coalesce(p_details, details), details
             )
         where name = p_name;
@@ -351,8 +351,8 @@ begin
         set was_in = own_ticket is not null;
         update tollgate_claims
         set expires = at + p_ttl * 1000, ttl = p_ttl, details = if(
-                coalesce(json_extract(convert(p_details using utf8mb4), '$.revision'), 0)
-                    >= coalesce(json_extract(convert(details using utf8mb4), '$.revision'), 0),
+                coalesce(cast(json_extract(convert(p_details using utf8mb4), '$.revision') as unsigned), 0)
+                    >= coalesce(cast(json_extract(convert(details using utf8mb4), '$.revision') as unsigned), 0),
                 coalesce(p_details, details), details
             )
         where name = p_name and ticket = own_ticket;

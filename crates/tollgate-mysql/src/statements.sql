@@ -27,8 +27,8 @@ where name = ? and owner = ? and waiters = 0
 update tollgate_locks
 set expires = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) + ? * 1000, ttl = ?,
     details = if(
-        coalesce(json_extract(?, '$.revision'), 0)
-            >= coalesce(json_extract(convert(details using utf8mb4), '$.revision'), 0),
+        coalesce(cast(json_extract(?, '$.revision') as unsigned), 0)
+            >= coalesce(cast(json_extract(convert(details using utf8mb4), '$.revision') as unsigned), 0),
         coalesce(?, details), details
     )
 where name = ? and owner = ? and expires > timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
@@ -38,8 +38,8 @@ where name = ? and owner = ? and expires > timestampdiff(microsecond, '1970-01-0
 update tollgate_claims
 set expires = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) + ? * 1000, ttl = ?,
     details = if(
-        coalesce(json_extract(?, '$.revision'), 0)
-            >= coalesce(json_extract(convert(details using utf8mb4), '$.revision'), 0),
+        coalesce(cast(json_extract(?, '$.revision') as unsigned), 0)
+            >= coalesce(cast(json_extract(convert(details using utf8mb4), '$.revision') as unsigned), 0),
         coalesce(?, details), details
     )
 where name = ? and owner = ? and token is not null

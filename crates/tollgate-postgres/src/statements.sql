@@ -25,8 +25,9 @@ with held as (
 )
 update tollgate.locks l
 set expires = clock_timestamp() + $3 * interval '1 ms', ttl = $3, details = case
-        when coalesce(($4::json ->> 'revision')::bigint, 0) >= coalesce((l.details::json ->> 'revision')::bigint, 0)
-        then coalesce($4, l.details) else l.details
+        when coalesce(substring($4 from '"revision":([0-9]+)')::bigint, 0)
+            < coalesce(substring(l.details from '"revision":([0-9]+)')::bigint, 0) then l.details
+        else coalesce($4, l.details)
     end
 from held where l.name = held.name
 returning true
@@ -36,8 +37,9 @@ returning true
 -- dead, and waits for, and leaves, one that is renewed in that moment.
 update tollgate.claims
 set expires = clock_timestamp() + $3 * interval '1 ms', ttl = $3, details = case
-        when coalesce(($4::json ->> 'revision')::bigint, 0) >= coalesce((details::json ->> 'revision')::bigint, 0)
-        then coalesce($4, details) else details
+        when coalesce(substring($4 from '"revision":([0-9]+)')::bigint, 0)
+            < coalesce(substring(details from '"revision":([0-9]+)')::bigint, 0) then details
+        else coalesce($4, details)
     end
 where owner = $2 and name = $1 and token is not null and expires > clock_timestamp()
 returning true

@@ -67,6 +67,11 @@ impl<W> LeftBehind<W> {
         ways.insert(owner, way);
     }
 
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.ways().len()
+    }
+
     /// Forgets all.
     pub fn clear(&self) {
         self.ways().clear();
