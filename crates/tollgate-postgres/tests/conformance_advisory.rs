@@ -43,14 +43,14 @@ impl Subject for Advisory {
     }
 }
 
-/// Whether a request is one of `operation`: a lock is taken by a prepared statement with its name, and given back by one
-/// without values. Everything else is not prepared.
+/// Whether a request is one of `operation`: a lock is taken by a prepared statement with its name and the connection's, and given
+/// back by one with that alone. Everything else is not prepared.
 fn asks_for(operation: Operation, frame: &[u8]) -> bool {
     let prepared = frame.first() == Some(&b'B') && frame.get(6) != Some(&0);
     let values = values(frame).map_or(0, |values| values.len());
     match operation {
-        Operation::TryAcquire | Operation::Acquire => prepared && values == 1,
-        Operation::Withdraw | Operation::Release => prepared && values == 0,
+        Operation::TryAcquire | Operation::Acquire => prepared && values == 2,
+        Operation::Withdraw | Operation::Release => prepared && values == 1,
         Operation::Extend => frame.first() == Some(&b'Q'),
     }
 }
