@@ -146,7 +146,7 @@ fn patient_etcd() -> Config {
 
 /// With the tick of its sample configuration.
 fn patient_zookeeper() -> Config {
-    Config::zookeeper().argument("tickTime=2000")
+    Config::zookeeper().argument("tickTime=2000").long_lived()
 }
 
 impl Site {

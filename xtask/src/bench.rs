@@ -37,7 +37,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     }
     let asked = Asked::read(arguments)?;
     if asked.names.iter().any(|name| WITH_PEERS.contains(name)) {
-        needs::install_missing()?;
+        let parts = asked.names.iter().map(|name| if *name == "redlock" { "redis" } else { name });
+        needs::install(&parts.collect::<Vec<_>>())?;
         must(peers("build").arg("--release"))?;
     }
     for name in &asked.names {

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use serde_json::Value;
+
 /// The workspace's folder.
 pub(crate) fn root() -> PathBuf {
     let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -20,4 +22,14 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
 pub(crate) fn must(command: &mut Command) -> Result<(), String> {
     let status = command.status().map_err(|error| format!("{command:?} cannot be started: {error}"))?;
     if status.success() { Ok(()) } else { Err(format!("{command:?} failed")) }
+}
+
+/// What cargo knows about the workspace and its dependencies.
+pub(crate) fn metadata() -> Result<Value, String> {
+    let output = cargo(&["metadata", "--format-version", "1", "--locked"]).output();
+    let output = output.map_err(|error| format!("cargo metadata: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr)));
+    }
+    serde_json::from_slice(&output.stdout).map_err(|error| format!("cargo metadata: {error}"))
 }

@@ -1,11 +1,11 @@
 //! `cargo xtask check`: everything about the code that can be told without running it.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
 use std::time::Instant;
 
+use crate::bench::peers_folder;
 use crate::cargo::{cargo, must};
-use crate::{dependencies, examples, tidy};
+use crate::{dependencies, examples, publishing, tidy};
 
 type Step = (&'static str, fn() -> Result<(), String>);
 
@@ -19,8 +19,9 @@ const STEPS: &[Step] = &[
     }),
     ("doctests", || must(&mut cargo(&["test", "--quiet", "--workspace", "--doc"]))),
     ("a facade with no backend, and with each alone", facade_features),
-    ("stubs without a protoc", without_protoc),
     ("the dependency rule", dependencies::check),
+    ("licences, and packages for crates.io", publishing::check),
+    ("the lock file of the peers", peers_lock_file),
     ("tidiness", tidy::check),
     ("an example for every item of the facade", examples::check),
 ];
@@ -44,21 +45,10 @@ fn formatting() -> Result<(), String> {
     })
 }
 
-/// Nobody who builds this has to have a `protoc`: makes all stubs again with one that fails, first in the path and named.
-fn without_protoc() -> Result<(), String> {
-    let folder = std::env::temp_dir().join(format!("xtask-protoc-{}", std::process::id()));
-    let protoc = folder.join("protoc");
-    let made = fs::create_dir_all(&folder)
-        .and_then(|()| fs::write(&protoc, "#!/bin/sh\necho 'somebody asked for protoc' >&2\nexit 1\n"))
-        .and_then(|()| fs::set_permissions(&protoc, fs::Permissions::from_mode(0o755)));
-    made.map_err(|error| format!("{}: {error}", folder.display()))?;
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let path = std::env::join_paths(std::iter::once(folder.clone()).chain(std::env::split_paths(&path)))
-        .map_err(|error| format!("PATH: {error}"))?;
-    let built = must(cargo(&["check", "--quiet", "--workspace"]).env("PATH", path).env("PROTOC", &protoc));
-    // What stays behind there is harmless.
-    let _ = fs::remove_dir_all(&folder);
-    built
+/// The benches use it as it is, and it has the dependencies of our crates, too.
+fn peers_lock_file() -> Result<(), String> {
+    let mut metadata = cargo(&["metadata", "--quiet", "--locked", "--format-version", "1"]);
+    must(metadata.current_dir(peers_folder()).stdout(Stdio::null()))
 }
 
 fn facade_features() -> Result<(), String> {

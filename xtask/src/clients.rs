@@ -4,9 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serde_json::Value;
-
-use crate::cargo::{cargo, must, root};
+use crate::cargo::{metadata, must, root};
 use crate::tidy::read;
 
 /// What says which versions, for Python and for Node.
@@ -14,18 +12,18 @@ const PINNED: [&str; 2] = ["requirements.txt", "package.json"];
 /// Written when everything else is there.
 const COMPLETE: &str = "complete";
 /// The parts that are tested beside them.
-const TESTED_IN: [&str; 2] = ["redis", "cli"];
+const TESTED_IN: [&str; 3] = ["redis", "mysql", "cli"];
 
 /// Installs the clients for tests of these parts, unless they are there in the versions that are asked for.
-pub(crate) fn install(mut parts: impl Iterator<Item = &'static str>) -> Result<(), String> {
-    if !parts.any(|part| TESTED_IN.contains(&part)) {
+pub(crate) fn install(parts: &[&str]) -> Result<(), String> {
+    if !parts.iter().any(|part| TESTED_IN.contains(part)) {
         return Ok(());
     }
     let (folder, pinned) = (target()?.join("interop"), pinned()?);
     if is_complete(&folder, &pinned) {
         return Ok(());
     }
-    println!("installing redis-py and node-redlock");
+    println!("installing redis-py, PyMySQL and node-redlock");
     make(&folder).map_err(|error| {
         format!("{error}; the tests need these clients, which come over the network from PyPI and npm")
     })?;
@@ -42,10 +40,7 @@ fn pinned() -> Result<String, String> {
 
 /// Where this build is, wherever it was told to be.
 fn target() -> Result<PathBuf, String> {
-    let output = cargo(&["metadata", "--format-version", "1", "--no-deps"]).output();
-    let output = output.map_err(|error| format!("cargo metadata: {error}"))?;
-    let metadata: Value =
-        serde_json::from_slice(&output.stdout).map_err(|error| format!("cargo metadata: {error}"))?;
+    let metadata = metadata()?;
     let folder =
         metadata["target_directory"].as_str().ok_or("cargo metadata does not say where it builds")?;
     Ok(PathBuf::from(folder))
@@ -55,7 +50,7 @@ fn target() -> Result<PathBuf, String> {
 fn is_complete(folder: &Path, pinned: &str) -> bool {
     let starts = |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
     fs::read_to_string(folder.join(COMPLETE)).is_ok_and(|made| made == pinned)
-        && starts(Command::new(python(folder)).args(["-c", "import redis"]))
+        && starts(Command::new(python(folder)).args(["-c", "import redis, pymysql"]))
         && starts(
             Command::new("node").args(["-e", "require('redlock'), require('ioredis')"]).current_dir(folder),
         )
@@ -91,7 +86,7 @@ mod tests {
     #[test]
     fn every_part_that_needs_clients_is_there() {
         for name in TESTED_IN {
-            assert!(crate::test::PARTS.iter().any(|part| part.name == name), "there is no part {name}");
+            assert!(crate::parts::PARTS.iter().any(|part| part.name == name), "there is no part {name}");
         }
     }
 
@@ -99,7 +94,8 @@ mod tests {
     fn versions_are_exact() {
         let requirements = read(&sources().join(PINNED[0])).unwrap();
         assert!(requirements.lines().all(|line| line.contains("==")), "{requirements}");
-        let package: Value = serde_json::from_str(&read(&sources().join(PINNED[1])).unwrap()).unwrap();
+        let package: serde_json::Value =
+            serde_json::from_str(&read(&sources().join(PINNED[1])).unwrap()).unwrap();
         for (name, version) in package["dependencies"].as_object().unwrap() {
             assert!(version.as_str().unwrap().starts_with(|first: char| first.is_ascii_digit()), "{name}");
         }

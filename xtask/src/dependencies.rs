@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::bench::peers_folder;
-use crate::cargo::cargo;
+use crate::cargo::metadata;
 
 /// Which crates of ours each crate may depend on. A crate that is not here is an error, so that nobody adds
 /// one without saying where it stands.
@@ -21,6 +21,11 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tollgate-mysql", &["tollgate-core", "tollgate-sql"]),
     ("tollgate-postgres", &["tollgate-core", "tollgate-sql"]),
     ("tollgate-redis", &["tollgate-core"]),
+    // A model of its protocol, which knows none of its code.
+    ("tollgate-redlock-model", &[]),
+    // Handed its engine; knows no other backend's.
+    ("tollgate-server", &["tollgate-core", "tollgate-embedded", "tollgate-engine", "tollgate-proto"]),
+    ("tollgate-simulator", &["tollgate-core", "tollgate-embedded", "tollgate-server"]),
     // What all databases have in common, and no driver.
     ("tollgate-sql", &["tollgate-core"]),
     ("tollgate-zookeeper", &["tollgate-core"]),
@@ -38,6 +43,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "tollgate-zookeeper",
         ],
     ),
+    // The lock server's messages, and nothing that sends or reads them.
+    ("tollgate-proto", &["tollgate-types"]),
     // Stands before files and services, and takes whatever gate it is given. A fenced file has its mark in a file, too.
     ("tollgate-fence", &["tollgate-core", "tollgate-local"]),
     // Nothing depends on the command line or the test kit.
@@ -52,16 +59,16 @@ const MAY_USE: &[(&str, &[&str])] = &[
 const WAITS: &[&str] = &["tokio", "futures-core", "futures-util", "rustix", "libc", "mio", "async-trait"];
 
 pub(crate) fn check() -> Result<(), String> {
-    let output = cargo(&["metadata", "--format-version", "1", "--locked"]).output();
-    let output = output.map_err(|error| format!("cargo metadata: {error}"))?;
-    if !output.status.success() {
-        return Err(format!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr)));
-    }
-    let metadata: Value =
-        serde_json::from_slice(&output.stdout).map_err(|error| format!("cargo metadata: {error}"))?;
+    let metadata = metadata()?;
     if let Some(peer) = outsider(&metadata, &peers_folder()) {
         return Err(format!(
             "the workspace depends on {peer}; nobody who builds it should have to build peers"
+        ));
+    }
+    if let Some(package) = with_a_build_script(&metadata) {
+        return Err(format!(
+            "{package} has a build script; what has to be generated is committed, with a test that compares it, so that \
+             building takes only Rust and a C compiler"
         ));
     }
     let graph = graph(&metadata);
@@ -95,6 +102,16 @@ fn outsider(metadata: &Value, folder: &Path) -> Option<String> {
 }
 
 /// Each of our crates with what it depends on, tests left out.
+/// A package of ours that runs a program while it is built.
+fn with_a_build_script(metadata: &Value) -> Option<String> {
+    let is_script = |target: &Value| target["kind"][0] == "custom-build";
+    let packages = metadata["packages"].as_array()?.iter();
+    packages
+        .filter(|package| MAY_USE.iter().any(|(ours, _)| package["name"] == *ours))
+        .find(|package| package["targets"].as_array().is_some_and(|targets| targets.iter().any(is_script)))
+        .map(name)
+}
+
 fn ours(metadata: &Value) -> Vec<(String, BTreeSet<String>)> {
     let members: BTreeSet<&str> =
         metadata["workspace_members"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
@@ -151,6 +168,13 @@ mod tests {
     #[test]
     fn the_rule_holds_for_the_workspace_as_it_is() {
         check().unwrap();
+    }
+
+    #[test]
+    fn a_build_script_is_found() {
+        let package = |kind: &str| serde_json::json!({ "packages": [{ "name": "tollgate-etcd", "targets": [{ "kind": [kind] }] }] });
+        assert_eq!(with_a_build_script(&package("custom-build")), Some("tollgate-etcd".to_owned()));
+        assert_eq!(with_a_build_script(&package("lib")), None);
     }
 
     #[test]

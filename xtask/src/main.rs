@@ -1,15 +1,24 @@
 //! `cargo xtask`: what the project does to itself. CI runs `check` and `test`, and nothing else.
 
+mod again;
 mod bench;
 mod cargo;
 mod check;
 mod clients;
+mod count;
 mod dependencies;
 mod examples;
 mod model;
 mod needs;
+mod parts;
+mod pool;
 mod programs;
+mod publishing;
+mod report;
+mod runner;
+mod simulate;
 mod soak;
+mod stall;
 mod test;
 mod tidy;
 
@@ -18,9 +27,10 @@ use std::process::ExitCode;
 const HELP: &str = "\
 cargo xtask COMMAND
 
-  check           formatting, lints, documentation, doctests, the dependency rule, the longest files
-  test [PART…]    installs what tests need, builds, and runs every part (or those named)
-  soak [PART…]    the same in large numbers, in a release build
+  check           formatting, lints, documentation, doctests, the dependency rule, licences, packaging, file lengths
+  test [PART…]    builds the tests, as root also installs what they need, and runs every part (or those named), several
+                  test programs side by side; without root it leaves out the tests that only root may run, and says so
+  soak [PART…]    the same in large numbers, in a release build, one program after the other
   model [-- OPTION…]
                   Redlock's protocol, checked in every order of events: what is too large for test, in a release
                   build. Says of each configuration whether it was exhaustive. Takes up to 10 minutes and 8 GB, unless
@@ -32,6 +42,10 @@ cargo xtask COMMAND
                   redlock5, etcd, etcd3, zookeeper, zookeeper3, postgres, mariadb: beside the locks people use on
                   it today, 2 minutes each; installs the engines and builds bench-peers first, which takes the
                   network and 5 minutes more. Options are those of `tollgate bench`: -- --rounds 3 --time 500ms
+  simulate [--seeds N] [--seed S] [--mutants]
+                  the lock server's table, disk and clients under every fault, on seeds; a seed that breaks a promise
+                  prints its trace; --mutants shows that servers with one flaw are found out
+  package         packages every crate for crates.io, and builds each from its package
   bench --check   lints and tests of bench-peers, which are no part of check";
 
 fn main() -> ExitCode {
@@ -46,6 +60,8 @@ fn main() -> ExitCode {
         "soak" => soak::run(rest),
         "model" => model::run(rest),
         "bench" => bench::run(rest),
+        "package" => publishing::verify(),
+        "simulate" => simulate::run(rest),
         "help" | "--help" | "-h" => {
             println!("{HELP}");
             Ok(())

@@ -5,6 +5,6 @@ use crate::cargo::{cargo, must};
 /// It prints "exhaustive" only for what it has looked at to the end.
 pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     let options = arguments.strip_prefix(&["--".to_owned()][..]).unwrap_or(arguments);
-    let program = ["run", "--release", "--quiet", "-p", "tollgate-redis", "--example", "model", "--"];
+    let program = ["run", "--release", "--quiet", "-p", "tollgate-redlock-model", "--"];
     must(cargo(&program).args(options))
 }

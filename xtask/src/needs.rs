@@ -5,79 +5,133 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Command, Stdio};
 
-/// A program (or a file, where packages keep it off the path), and the Debian package it comes in.
-const NEEDED: &[(&str, &str)] = &[
-    ("cc", "gcc"),
-    ("env", "coreutils"),
-    ("mount", "mount"),
-    ("unshare", "util-linux"),
-    ("setpriv", "util-linux"),
-    ("setsid", "util-linux"),
-    ("script", "bsdutils"),
-    ("ps", "procps"),
-    ("bash", "bash"),
-    ("prlimit", "util-linux"),
-    ("man", "man-db"),
-    ("groff", "groff-base"),
-    ("redis-server", "redis-server"),
-    ("redis-cli", "redis-tools"),
-    ("etcd", "etcd-server"),
-    ("etcdctl", "etcd-client"),
-    ("/usr/share/java/zookeeper.jar", "zookeeper"),
-    ("java", "default-jre-headless"),
-    ("javac", "default-jdk-headless"),
-    ("/usr/share/java/curator-recipes.jar", "libcurator-recipes-java"),
-    ("/usr/share/java/slf4j-simple.jar", "libslf4j-java"),
-    ("/usr/lib/python3/dist-packages/kazoo/__init__.py", "python3-kazoo"),
-    ("/usr/lib/postgresql/15/bin/postgres", "postgresql-15"),
-    ("psql", "postgresql-client"),
-    ("/usr/sbin/pgbouncer", "pgbouncer"),
-    ("/usr/sbin/mariadbd", "mariadb-server"),
-    ("mariadb", "mariadb-client"),
-    ("python3", "python3"),
-    ("node", "nodejs"),
-    ("npm", "npm"),
+/// Something that tests need.
+struct Need {
+    /// A program, or a file where packages keep it off the path.
+    program: &'static str,
+    /// The Debian package it comes in.
+    package: &'static str,
+    by: By,
+}
+
+/// Which tests need it.
+enum By {
+    All,
+    /// Those in modules called `as_root`.
+    AsRoot,
+    /// Those of these parts.
+    Parts(&'static [&'static str]),
+}
+
+const REDIS: By = By::Parts(&["redis", "fence", "cli", "testkit", "core"]);
+const ETCD: By = By::Parts(&["etcd", "fence", "cli", "testkit"]);
+const ZOOKEEPER: By = By::Parts(&["zookeeper", "fence", "testkit"]);
+const POSTGRES: By = By::Parts(&["postgres", "fence", "cli", "testkit", "core"]);
+const MYSQL: By = By::Parts(&["mysql", "fence", "cli", "testkit", "core"]);
+const CURATOR: By = By::Parts(&["zookeeper"]);
+/// What examples on the pages are written in.
+const PAGES: By = By::Parts(&["cli"]);
+const MANUAL: By = By::Parts(&["cli"]);
+/// Other clients, in Python and JavaScript.
+const CLIENTS: By = By::Parts(&["redis", "mysql", "etcd", "zookeeper", "cli"]);
+
+const fn need(program: &'static str, package: &'static str, by: By) -> Need {
+    Need { program, package, by }
+}
+
+const NEEDED: &[Need] = &[
+    need("cc", "gcc", By::All),
+    need("env", "coreutils", By::All),
+    need("setsid", "util-linux", By::All),
+    need("prlimit", "util-linux", By::All),
+    need("ps", "procps", By::All),
+    need("bash", "bash", By::All),
+    need("script", "bsdutils", By::All),
+    need("mount", "mount", By::AsRoot),
+    need("unshare", "util-linux", By::AsRoot),
+    need("setpriv", "util-linux", By::AsRoot),
+    need("nsenter", "util-linux", By::AsRoot),
+    need("ip", "iproute2", By::AsRoot),
+    need("/usr/sbin/iptables", "iptables", By::AsRoot),
+    need("man", "man-db", MANUAL),
+    need("groff", "groff-base", MANUAL),
+    need("redis-server", "redis-server", REDIS),
+    need("redis-cli", "redis-tools", REDIS),
+    need("etcd", "etcd-server", ETCD),
+    need("etcdctl", "etcd-client", ETCD),
+    need("/usr/share/java/zookeeper.jar", "zookeeper", ZOOKEEPER),
+    need("java", "default-jre-headless", ZOOKEEPER),
+    need("/usr/share/java/slf4j-simple.jar", "libslf4j-java", ZOOKEEPER),
+    need("javac", "default-jdk-headless", CURATOR),
+    need("/usr/share/java/curator-recipes.jar", "libcurator-recipes-java", CURATOR),
+    need("/usr/lib/python3/dist-packages/kazoo/__init__.py", "python3-kazoo", CURATOR),
+    need("/usr/lib/postgresql/15/bin/postgres", "postgresql-15", POSTGRES),
+    need("psql", "postgresql-client", POSTGRES),
+    need("/usr/sbin/pgbouncer", "pgbouncer", POSTGRES),
+    need("/usr/sbin/mariadbd", "mariadb-server", MYSQL),
+    need("mariadb", "mariadb-client", MYSQL),
+    need("php", "php-cli", PAGES),
+    need("/usr/lib/php/20220829/pdo_mysql.so", "php-mysql", PAGES),
+    need("python3", "python3", CLIENTS),
+    need("node", "nodejs", CLIENTS),
+    need("npm", "npm", CLIENTS),
 ];
 
 /// What Debian has apart from Python itself, and other Pythons bring along.
-const VENV: (&str, &str) = ("python3 -m venv", "python3-venv");
+const VENV: Need = need("python3 -m venv", "python3-venv", CLIENTS);
 
-/// Installs what is missing, or says what is.
-pub(crate) fn install() -> Result<(), String> {
-    if !is_root() {
-        return Err(
-            "the tests mount small file systems and change users, which is root's to do; run them as root, \
-                    or with sudo -E env \"PATH=$PATH\" cargo xtask test"
-                .to_owned(),
-        );
+impl Need {
+    /// Whether a run of `parts` needs it.
+    fn is_of(&self, parts: &[&str], as_root: bool) -> bool {
+        match &self.by {
+            By::All => true,
+            By::AsRoot => as_root,
+            By::Parts(those) => parts.iter().any(|part| those.contains(part)),
+        }
     }
-    install_missing()
+
+    fn is_there(&self) -> bool {
+        match self.program == VENV.program {
+            true => makes_environments(),
+            false => is_there(self.program),
+        }
+    }
 }
 
-/// The same without what only tests do as root: a machine that has everything can measure as anybody.
-pub(crate) fn install_missing() -> Result<(), String> {
-    let missing = missing();
+/// What test programs are called with: without root they leave out the tests in modules called `as_root`.
+pub(crate) fn arguments() -> &'static [&'static str] {
+    if is_root() { &[] } else { &["--skip", "as_root::"] }
+}
+
+/// Installs what is missing for a run of `parts`, or says what is: only root can install packages.
+pub(crate) fn install(parts: &[&str]) -> Result<(), String> {
+    let missing = missing(parts, is_root());
     if missing.is_empty() {
         return Ok(());
     }
-    let mut packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
+    let mut packages: Vec<&str> = missing.iter().map(|need| need.package).collect();
+    packages.sort_unstable();
     packages.dedup();
-    println!("installing {}", packages.join(", "));
     if !is_there("apt-get") {
         return Err(format!("the tests need {}; install what provides them", names(&missing)));
     }
+    if !is_root() {
+        return Err(format!(
+            "the tests need {}; install them: sudo apt-get install --no-install-recommends {}",
+            names(&missing),
+            packages.join(" ")
+        ));
+    }
+    println!("installing {}", packages.join(", "));
     let _quiet = NoServices::start()?;
     apt(&["update"])?;
     apt(&[&["install", "-y", "--no-install-recommends"], &packages[..]].concat())
         .map_err(|error| format!("{error}; the tests need {}", names(&missing)))
 }
 
-fn missing() -> Vec<&'static (&'static str, &'static str)> {
-    let mut missing: Vec<_> = NEEDED.iter().filter(|(program, _)| !is_there(program)).collect();
-    if !makes_environments() {
-        missing.push(&VENV);
-    }
-    missing
+fn missing(parts: &[&str], as_root: bool) -> Vec<&'static Need> {
+    let needed = NEEDED.iter().chain([&VENV]).filter(|need| need.is_of(parts, as_root));
+    needed.filter(|need| !need.is_there()).collect()
 }
 
 fn makes_environments() -> bool {
@@ -85,12 +139,9 @@ fn makes_environments() -> bool {
     import.is_ok_and(|output| output.status.success())
 }
 
-fn names(missing: &[&(&str, &str)]) -> String {
-    missing
-        .iter()
-        .map(|(program, package)| format!("{program} (Debian package {package})"))
-        .collect::<Vec<_>>()
-        .join(", ")
+fn names(missing: &[&Need]) -> String {
+    let name = |need: &&Need| format!("{} (Debian package {})", need.program, need.package);
+    missing.iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
 fn apt(arguments: &[&str]) -> Result<(), String> {
@@ -99,7 +150,7 @@ fn apt(arguments: &[&str]) -> Result<(), String> {
     crate::cargo::must(&mut command)
 }
 
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n")
 }
 
@@ -134,6 +185,35 @@ impl Drop for NoServices {
             && let Err(error) = fs::remove_file(Self::POLICY)
         {
             eprintln!("xtask: {} stays behind: {error}", Self::POLICY);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn needed(parts: &[&str], as_root: bool) -> Vec<&'static str> {
+        NEEDED.iter().filter(|need| need.is_of(parts, as_root)).map(|need| need.program).collect()
+    }
+
+    #[test]
+    fn a_part_needs_its_own_engines_and_no_others() {
+        assert!(needed(&["redis"], false).contains(&"redis-server"));
+        let of_core = needed(&["engine", "file"], false);
+        for other in ["redis-server", "etcd", "java", "mariadb", "mount"] {
+            assert!(!of_core.contains(&other), "{other}");
+        }
+        assert!(needed(&["file"], true).contains(&"mount"));
+    }
+
+    #[test]
+    fn every_need_is_of_parts_that_there_are() {
+        for need in NEEDED {
+            if let By::Parts(parts) = &need.by {
+                let names: Vec<String> = parts.iter().map(ToString::to_string).collect();
+                crate::parts::chosen(&names).unwrap();
+            }
         }
     }
 }

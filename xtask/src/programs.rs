@@ -23,7 +23,8 @@ pub(crate) struct Program {
 
 /// Builds the tests of `packages`, or all, with cargo's further `flags`.
 pub(crate) fn build(packages: &[&str], flags: &[&str]) -> Result<Vec<Program>, String> {
-    let mut command = cargo(&["test", "--tests", "--no-run", "--message-format=json-render-diagnostics"]);
+    // Without `--tests`, so that the examples are built, too, which a test runs.
+    let mut command = cargo(&["test", "--no-run", "--message-format=json-render-diagnostics"]);
     command.args(flags).stdout(Stdio::piped());
     if packages.is_empty() {
         command.arg("--workspace");
@@ -63,9 +64,9 @@ impl Program {
         format!("{} {}", self.package, self.source)
     }
 
-    pub(crate) fn command(&self) -> Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.executable);
-        command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
+        command.args(arguments).current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
         command
     }
 }

@@ -9,7 +9,7 @@ use tollgate_core::backend::BoxFuture;
 use tollgate_core::layer::Layer;
 use tollgate_core::{
     Attempt, Backend, Claim, Details, Error, ErrorKind, Extension, Grant, Keeper, LockName, LockState,
-    OwnerId, Release, Result, Revocation, Token,
+    OwnerId, Release, Result, Revocation, RevokeMode, Token,
 };
 
 /// Drives `inner` by [`Keeper::block_on`] alone.
@@ -117,8 +117,17 @@ impl Layer for Blocked {
         Box::pin(self.on_thread(None, |inner| Box::pin(async move { inner.inspect(&name).await })))
     }
 
-    fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>> {
+    fn revoke<'a>(
+        &'a self,
+        name: &'a LockName,
+        token: Token,
+        mode: RevokeMode,
+    ) -> BoxFuture<'a, Result<Revocation>> {
         let name = name.clone();
-        Box::pin(self.on_thread(None, move |inner| Box::pin(async move { inner.revoke(&name, token).await })))
+        Box::pin(
+            self.on_thread(None, move |inner| {
+                Box::pin(async move { inner.revoke(&name, token, mode).await })
+            }),
+        )
     }
 }

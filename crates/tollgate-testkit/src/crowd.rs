@@ -35,7 +35,7 @@ impl Crowd {
                     if guard.check().is_err() {
                         continue;
                     }
-                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two were in at once");
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders overlapped");
                     tokio::task::yield_now().await;
                     inside.fetch_sub(1, Ordering::SeqCst);
                     tokens.push(guard.token().get());
@@ -62,7 +62,7 @@ impl Crowd {
         let mut all = Vec::new();
         for task in self.tasks {
             let ended = tokio::time::timeout(PATIENCE, task).await.expect("the crowd ends");
-            let tokens = ended.expect("nobody met anybody inside");
+            let tokens = ended.expect("no two holders overlapped");
             assert!(tokens.is_sorted(), "tokens fell");
             all.extend(tokens);
         }
@@ -81,19 +81,19 @@ pub async fn pass_one_by_one(locks: &Locks, name: &str, tasks: usize) {
         .map(|_| {
             let (request, inside) = (locks.lock(name), inside.clone());
             tokio::spawn(async move {
-                let guard = request.acquire().await.expect("its turn comes");
-                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two were in at once");
+                let guard = request.acquire().await.expect("the waiter is granted the lock");
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders overlapped");
                 tokio::task::yield_now().await;
                 inside.fetch_sub(1, Ordering::SeqCst);
                 let token = guard.token();
-                guard.release().await.expect("it is given back");
+                guard.release().await.expect("the lock is released");
                 token
             })
         })
         .collect();
     let mut tokens = Vec::new();
     for task in passing {
-        tokens.push(task.await.expect("nobody met anybody inside"));
+        tokens.push(task.await.expect("no two holders overlapped"));
     }
     tokens.sort_unstable();
     tokens.dedup();

@@ -102,7 +102,7 @@ impl Foreigner {
     /// Waits until it has the lock.
     pub async fn is_in(&mut self) {
         let said = tokio::time::timeout(PATIENCE, &mut self.said).await;
-        said.expect("it is in").expect("it says that it holds the lock");
+        said.expect("the foreign client holds the lock").expect("it says that it holds the lock");
     }
 
     /// Whether it has said that it has the lock. Only before [`is_in`](Self::is_in).
@@ -138,15 +138,22 @@ pub async fn ours_waits_for(locks: &Locks, name: &str, command: impl Fn(&Path) -
     let mut foreigner = Foreigner::start(command);
     foreigner.is_in().await;
     for request in [locks.lock(name), locks.lock(name).shared(), locks.lock(name).permit(5)] {
-        assert!(request.ttl(LONG).try_acquire().await.unwrap().is_none(), "ours came in beside it");
+        assert!(
+            request.ttl(LONG).try_acquire().await.unwrap().is_none(),
+            "our client was granted the lock beside the foreign one"
+        );
     }
     let state = locks.inspect(name).await.unwrap().unwrap();
     assert_eq!((state.holders.len(), state.waiters.len()), (1, 0));
     let waiting = tokio::spawn(locks.lock(name).ttl(LONG).acquire());
-    seen(locks, name, "ours waits", one_waits).await;
+    seen(locks, name, "our client waits", one_waits).await;
     assert!(!waiting.is_finished());
     foreigner.leave();
-    let guard = tokio::time::timeout(PATIENCE, waiting).await.expect("ours is in").unwrap().unwrap();
+    let guard = tokio::time::timeout(PATIENCE, waiting)
+        .await
+        .expect("our client is granted the lock")
+        .unwrap()
+        .unwrap();
     if let Some(token) = state.holders[0].token {
         assert!(guard.token() > token);
     }
@@ -164,14 +171,17 @@ pub async fn it_waits_for_ours(
     let mut guards = vec![request().acquire().await.unwrap()];
     guards.extend(request().try_acquire().await.unwrap());
     let mut foreigner = Foreigner::start(&command);
-    seen(locks, name, "it waits", one_waits).await;
+    seen(locks, name, "the foreign client waits", one_waits).await;
     for guard in guards {
         tokio::time::sleep(Duration::from_millis(100)).await;
-        assert!(!foreigner.has_said_so(), "it came in beside ours");
+        assert!(!foreigner.has_said_so(), "the foreign client was granted the lock beside ours");
         assert_eq!(guard.release().await.unwrap(), Release::Released);
     }
     foreigner.is_in().await;
-    assert!(locks.lock(name).ttl(LONG).try_acquire().await.unwrap().is_none(), "ours came in beside it");
+    assert!(
+        locks.lock(name).ttl(LONG).try_acquire().await.unwrap().is_none(),
+        "our client was granted the lock beside the foreign one"
+    );
     foreigner.leave();
-    seen(locks, name, "it has left", |state| state.is_none()).await;
+    seen(locks, name, "the foreign client has left", |state| state.is_none()).await;
 }

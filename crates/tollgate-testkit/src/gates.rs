@@ -27,11 +27,14 @@ pub async fn gate_cases(gate: &Arc<dyn Gate>) {
 }
 
 fn assert_refused(answer: Result<()>, token: u64, highest: u64) {
-    let error = answer.expect_err("it is stale");
+    let error = answer.expect_err("the token is stale");
     assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
-    let stale = Stale::of(&error).unwrap_or_else(|| panic!("it does not say both numbers: {error:?}"));
+    let stale =
+        Stale::of(&error).unwrap_or_else(|| panic!("the error does not carry both numbers: {error:?}"));
     assert_eq!((stale.token.get(), stale.highest.map(Token::get)), (token, Some(highest)));
-    let words = format!("the token {token} is stale, {highest} was here already; take the lock again");
+    let words = format!(
+        "the token {token} is stale, the larger token {highest} was admitted before; take the lock again"
+    );
     assert_eq!(error.message(), words, "the same words everywhere");
 }
 
@@ -48,13 +51,13 @@ async fn the_rule(gate: &dyn Gate) {
     assert_refused(gate.admit(&name, shown(8, true)).await, 8, 9);
     assert_refused(gate.admit(&name, shown(1, true)).await, 1, 9);
     assert_refused(gate.admit(&name, shown(8, false)).await, 8, 9);
-    assert_eq!(highest(gate, &name).await, Some(9), "who is refused changes nothing");
-    gate.admit(&name, shown(9, true)).await.expect("the last one is still in");
+    assert_eq!(highest(gate, &name).await, Some(9), "a refused token changes nothing");
+    gate.admit(&name, shown(9, true)).await.expect("the last holder is still admitted");
 }
 
 async fn readers_raise_nothing(gate: &dyn Gate) {
     let name = own("readers");
-    gate.admit(&name, shown(50, false)).await.expect("nobody was here");
+    gate.admit(&name, shown(50, false)).await.expect("no token was admitted before");
     assert_eq!(highest(gate, &name).await, None, "a reader leaves no mark");
     gate.admit(&name, shown(10, true)).await.expect("a reader raised nothing");
     gate.admit(&name, shown(10, false)).await.expect("equal passes");
@@ -120,7 +123,7 @@ async fn nobody_below_whoever_was_admitted(gate: &Arc<dyn Gate>) {
                     let before = admitted.load(Ordering::SeqCst);
                     match gate.admit(&name, shown(token, true)).await {
                         Ok(()) => {
-                            assert!(token >= before, "{token} was let in after {before}");
+                            assert!(token >= before, "{token} was admitted after {before}");
                             admitted.fetch_max(token, Ordering::SeqCst);
                             let_in += 1;
                         }
@@ -151,15 +154,15 @@ pub async fn survives_a_crash(gate: &Arc<dyn Gate>, away: impl FnOnce(), back: i
     gate.admit(&name, shown(5, true)).await.expect("the store is there");
     gate.admit(&name, shown(8, true)).await.expect("the store is there");
     away();
-    let error = gate.admit(&name, shown(9, true)).await.expect_err("the store is away");
+    let error = gate.admit(&name, shown(9, true)).await.expect_err("the store is unreachable");
     let expected = [ErrorKind::Unavailable, ErrorKind::Indeterminate];
     assert!(expected.contains(&error.kind()), "{error:?}");
-    assert!(gate.admit(&name, shown(8, true)).await.is_err(), "what is not asked is not known");
+    assert!(gate.admit(&name, shown(8, true)).await.is_err(), "an unreachable store confirms no token");
     back();
     returned(&**gate, &name).await;
     assert_refused(gate.admit(&name, shown(7, true)).await, 7, 8);
-    gate.admit(&name, shown(8, true)).await.expect("the last one is still in");
-    gate.admit(&name, shown(9, true)).await.expect("the next one may be in");
+    gate.admit(&name, shown(8, true)).await.expect("the last holder is still admitted");
+    gate.admit(&name, shown(9, true)).await.expect("the next holder may be admitted");
 }
 
 /// Waits until the store answers. A connection that is opened anew may take several tries.
@@ -170,5 +173,5 @@ async fn returned(gate: &dyn Gate, name: &str) {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    panic!("the gate did not find its way back");
+    panic!("the gate did not recover");
 }

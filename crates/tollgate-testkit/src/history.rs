@@ -123,7 +123,7 @@ impl fmt::Display for Violation {
         let (what, [first, second]) = match self {
             Self::SameToken(pair) => ("two grants carry one token", &**pair),
             Self::TokensWentBack(pair) => ("a later acquisition has no larger token", &**pair),
-            Self::Overlap(pair) => ("two were in at once", &**pair),
+            Self::Overlap(pair) => ("two holders overlapped", &**pair),
         };
         write!(f, "{what}:\n  {first:?}\n  {second:?}")
     }

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tollgate_core::backend::BoxFuture;
+use tollgate_core::backend::{BoxFuture, BoxStream};
 use tollgate_core::layer::Layer;
 use tollgate_core::{
     Attempt, Backend, Capabilities, Claim, Clock, Deadline, Details, Error, ErrorKind, Extension, Grant,
-    LockName, LockState, Mode, OnDeadlock, Release, Result, Token,
+    LockName, LockState, Mode, OnDeadlock, OwnerId, Release, Result, Revocation, RevokeMode, Token,
 };
 
 /// What is broken.
@@ -52,6 +52,8 @@ pub enum Flaw {
     ShowsOwnerIds,
     /// Nobody is told of a circle.
     WaitsForEver,
+    /// A lock goes to the next holder when its holder is only asked to leave.
+    HandsOnWhenAsked,
 }
 
 /// A flaw, the promise it breaks, and the case that must catch it.
@@ -94,6 +96,11 @@ pub const MUTANTS: &[Mutant] = {
         breaks("names", Flaw::FoldsCase, "names_never_meet"),
         breaks("modes", Flaw::SharesNothing, "readers_share"),
         breaks("deadlocks", Flaw::WaitsForEver, "the_youngest_in_a_circle_is_told_of_it"),
+        breaks(
+            "breaking in two steps",
+            Flaw::HandsOnWhenAsked,
+            "a_revoked_grant_is_not_renewed_and_ends_with_its_time",
+        ),
         breaks(
             "owner ids are secrets",
             Flaw::ShowsOwnerIds,
@@ -188,7 +195,7 @@ impl Layer for Broken {
             match self.inner.try_acquire(&self.twist_claim(claim)).await? {
                 Attempt::Granted(grant) => Ok(Attempt::Granted(self.twist_grant(grant))),
                 Attempt::Busy(_) if self.flaw == Flaw::CallsBusyAnError => {
-                    Err(Error::new(ErrorKind::Unavailable, "somebody holds it"))
+                    Err(Error::new(ErrorKind::Unavailable, "the lock has a holder"))
                 }
                 busy => Ok(busy),
             }
@@ -247,6 +254,26 @@ impl Layer for Broken {
 
     fn release<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Result<Release>> {
         Box::pin(async move { self.inner.release(&self.mix_up(grant)).await })
+    }
+
+    fn revoke<'a>(
+        &'a self,
+        name: &'a LockName,
+        token: Token,
+        mode: RevokeMode,
+    ) -> BoxFuture<'a, Result<Revocation>> {
+        Box::pin(async move {
+            if self.flaw == Flaw::HandsOnWhenAsked && mode == RevokeMode::Ask {
+                self.inner.revoke(name, token, RevokeMode::Force).await?;
+                return Ok(Revocation::Pending);
+            }
+            self.inner.revoke(name, token, mode).await
+        })
+    }
+
+    fn revocations(&self) -> Option<BoxStream<'static, OwnerId>> {
+        // An engine that never tells of a loss, neither by itself nor when asked.
+        if self.flaw == Flaw::SaysExtended { None } else { self.inner.revocations() }
     }
 
     fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<Option<LockState>>> {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tollgate_core::{ErrorKind, LockRequest, Locks};
+use tollgate_core::{Error, ErrorKind, LockRequest, Locks};
 
 use crate::subject::eventually;
 
@@ -44,22 +44,23 @@ pub async fn who_gives_up_is_told_in_time_and_leaves_nothing(
             sitter.sit(name).await;
         }
         let error = waits.await.unwrap().unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+        gave_up(&error);
         client.close().await;
         let took = began.elapsed();
-        println!("client {at}: all was done {took:?} after it came, which waited for {WAIT:?}");
+        println!("client {at}: its requests ended {took:?} after it started, and it waited for {WAIT:?}");
         assert!(took < WAIT + LATER, "{took:?}");
         until_waiting(other, name, 0).await;
         sitter.rise().await;
         holder.release().await.unwrap();
         let next = other.lock(name).ttl(TTL).try_acquire().await.unwrap();
-        next.expect("nobody is in, and nobody waits").release().await.unwrap();
+        next.expect("the lock has no holder and no waiter").release().await.unwrap();
     }
 }
 
 /// Those who wait before such a row and give up keep connections busy while they leave, and no renewal stands behind them.
 pub async fn a_crowd_that_gives_up_costs_nobody_a_lock(client: &Locks, sitter: &mut impl Sitter) {
-    let short = Duration::from_secs(1);
+    // As many leave as would keep a renewal waiting for longer than this.
+    let (short, crowd) = (Duration::from_secs(3), 450);
     let mut guards = Vec::new();
     for number in 0..10 {
         guards.push(client.lock(format!("kept/{number}")).ttl(short).acquire().await.unwrap());
@@ -67,13 +68,13 @@ pub async fn a_crowd_that_gives_up_costs_nobody_a_lock(client: &Locks, sitter: &
     client.lock("sat/on").acquire().await.unwrap().release().await.unwrap();
     sitter.sit("sat/on").await;
     let crowd: Vec<_> =
-        (0..150).map(|_| tokio::spawn(client.lock("sat/on").ttl(TTL).wait(WAIT).acquire())).collect();
+        (0..crowd).map(|_| tokio::spawn(client.lock("sat/on").ttl(TTL).wait(WAIT).acquire())).collect();
     for waits in crowd {
         let error = waits.await.unwrap().unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+        gave_up(&error);
     }
     // All of them leave now, through the connections that renewals use.
-    tokio::time::sleep(short * 4).await;
+    tokio::time::sleep(short * 2).await;
     for guard in guards {
         guard.check().expect("it was renewed");
         guard.release().await.unwrap();
@@ -91,7 +92,7 @@ pub async fn who_does_not_wait_is_told_at_once(client: &Locks, sitter: &mut impl
     assert!(began.elapsed() < LATER, "{:?}", began.elapsed());
     sitter.rise().await;
     let next = client.lock(name).try_acquire().await.unwrap();
-    next.expect("nobody is in").release().await.unwrap();
+    next.expect("the lock has no holder").release().await.unwrap();
 }
 
 /// The row comes free in the very moment in which somebody gives up: the request may still be granted, and is not left.
@@ -106,13 +107,13 @@ pub async fn what_is_granted_late_is_given_back(
     let wait = Duration::from_millis(30);
     for round in 0..rounds {
         sitter.sit(name).await;
-        let request = client.lock(name).ttl(TTL).wait(wait);
-        let waits = tokio::spawn(if round % 2 == 0 { request } else { request.shared() }.acquire());
+        let request = client.lock(name).ttl(TTL);
+        let request = if round % 2 == 0 { request } else { request.shared() };
+        let waits = tokio::spawn(tokio::time::timeout(wait, request.acquire()));
         tokio::time::sleep(wait * 2 / 3 + wait * (round % 16) / 16).await;
         sitter.rise().await;
-        match waits.await.unwrap() {
-            Ok(guard) => drop(guard.release().await.unwrap()),
-            Err(error) => assert_eq!(error.kind(), ErrorKind::Timeout, "{error}"),
+        if let Ok(granted) = waits.await.unwrap() {
+            granted.unwrap().release().await.unwrap();
         }
         let took = async || other.lock(name).ttl(TTL).try_acquire().await.unwrap();
         let next = eventually(&format!("it is free in round {round}"), took).await;
@@ -124,10 +125,15 @@ pub async fn what_is_granted_late_is_given_back(
 /// granted is given back long before its ttl is over.
 pub async fn what_a_slow_way_was_granted_is_given_back(slow: &Locks, other: &Locks) {
     let name = "slow/way";
-    let error = slow.lock(name).ttl(TTL).wait(Duration::from_millis(100)).acquire().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+    let dropped = tokio::time::timeout(Duration::from_millis(100), slow.lock(name).ttl(TTL).acquire()).await;
+    dropped.expect_err("nothing was answered yet");
     let took = async || other.lock(name).ttl(TTL).try_acquire().await.unwrap();
     eventually("it is free", took).await.release().await.unwrap();
+}
+
+/// A wait ended without the lock. Whether it was busy is known only if the database answered before the row was sat on.
+fn gave_up(error: &Error) {
+    assert!(matches!(error.kind(), ErrorKind::Busy | ErrorKind::Indeterminate), "{error}");
 }
 
 async fn until_waiting(locks: &Locks, name: &str, many: usize) {

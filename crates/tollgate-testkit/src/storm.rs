@@ -48,8 +48,8 @@ impl fmt::Display for Calm {
         let Self { grants, failures, took, kills, longest } = self;
         write!(
             f,
-            "{grants} grants over {NAMES} names in {:.1} s, {kills} servers killed, work went on within {longest:.1?}, \
-             {failures} acquires failed: nobody met anybody, no token stepped back",
+            "{grants} grants over {NAMES} names in {:.1} s, {kills} servers killed, work went on within \
+             {longest:.1?}, {failures} acquires failed: no two holders overlapped, no token decreased",
             took.as_secs_f64()
         )
     }
@@ -87,7 +87,7 @@ async fn passages(locks: Locks, ledger: Arc<Ledger>, number: usize) {
         if guard.check().is_err() {
             continue;
         }
-        assert_eq!(ledger.inside[name].fetch_add(1, Ordering::SeqCst), 0, "two were in {name} at once");
+        assert_eq!(ledger.inside[name].fetch_add(1, Ordering::SeqCst), 0, "two holders of {name} overlapped");
         let token = guard.token().get();
         {
             let mut largest = ledger.largest[name].lock().unwrap();
@@ -172,7 +172,11 @@ pub async fn lose_replies(direct: &Locks, mine: &Locks, on: impl Fn(Operation, D
 
             let held = direct.lock(&name).ttl(Duration::from_secs(300)).acquire().await.unwrap();
             let lost = on(Operation::Withdraw, deed);
-            assert!(request().wait(Duration::from_millis(20)).try_acquire().await.unwrap().is_none());
+            match request().wait(Duration::from_millis(20)).try_acquire().await {
+                Ok(guard) => assert!(guard.is_none(), "it is held"),
+                // The repeated withdrawal may take longer than the caller is kept waiting for it.
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}"),
+            }
             lost.over().await;
             let alone = || async { direct.inspect(&name).await.unwrap()?.waiters.is_empty().then_some(()) };
             eventually("the withdrawal is repeated", alone).await;

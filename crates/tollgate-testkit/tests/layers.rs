@@ -8,7 +8,7 @@ mod session;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_core::layer::{Metrics, Namespace, Timeout, Trace};
+use tollgate_core::layer::{Metrics, Namespace, OnTokio, Timeout, Trace};
 use tollgate_core::{Backend, Clock, Keeper};
 use tollgate_testkit::blocked::Blocked;
 use tollgate_testkit::subject::Wrapped;
@@ -42,7 +42,7 @@ fn blocked(inner: Arc<dyn Backend>, _: Arc<dyn Clock>) -> Arc<dyn Backend> {
 
 /// As the facade does, with a namespace within another.
 fn all(inner: Arc<dyn Backend>, clock: Arc<dyn Clock>) -> Arc<dyn Backend> {
-    let limited = timeout(inner, clock.clone());
+    let limited = timeout(Arc::new(OnTokio::new(inner)), clock.clone());
     let named = namespace(namespace(limited, clock.clone()), clock.clone());
     metrics(trace(named, clock.clone()), clock)
 }

@@ -1,4 +1,8 @@
 //! Every metric, read by the recorder of whoever watches.
+//!
+//! A program of its own: what is counted is counted for the whole process.
+
+#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,7 +10,7 @@ use std::time::Duration;
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use tollgate_core::layer::Metrics;
-use tollgate_core::{Backend, BootClock, Keeper, Locks, Mark};
+use tollgate_core::{Backend, BootClock, ErrorKind, Keeper, Locks, Mark};
 use tollgate_embedded::MemoryBackend;
 use tollgate_testkit::fault::{Faulty, Operation, Trouble};
 use tollgate_testkit::subject::eventually;
@@ -105,6 +109,30 @@ async fn every_metric_tells_what_happened() {
     locks.lock("c").try_acquire().await.unwrap_err();
     assert_eq!(seen.get("tollgate_acquire_seconds{backend=memory,outcome=failed}"), 1.0);
 
+    // An engine that does not answer is a failure, and nobody was seen in the way.
+    let contended = seen.get("tollgate_contended_total{backend=memory}");
+    faulty.next(Operation::Acquire, Trouble::Silence);
+    locks.lock("c").wait(Duration::from_millis(20)).try_acquire().await.unwrap_err();
+    assert_eq!(seen.get("tollgate_acquire_seconds{backend=memory,outcome=failed}"), 2.0);
+    assert_eq!(seen.get("tollgate_acquire_seconds{backend=memory,outcome=given_up}"), 1.0);
+    assert_eq!(seen.get("tollgate_contended_total{backend=memory}"), contended);
+
+    // Nor is an engine that put a claim into the queue and then hangs.
+    let holder = locks.lock("queued").ttl(TTL * 100).acquire().await.unwrap();
+    // The withdrawal of the claim above may still be under way.
+    faulty.always(Operation::Withdraw, Trouble::Silence);
+    locks.lock("queued").wait(Duration::from_millis(20)).try_acquire().await.unwrap_err();
+    assert_eq!(seen.get("tollgate_acquire_seconds{backend=memory,outcome=failed}"), 3.0);
+    assert_eq!(seen.get("tollgate_acquire_seconds{backend=memory,outcome=given_up}"), 1.0);
+    assert_eq!(seen.get("tollgate_contended_total{backend=memory}"), contended);
+    faulty.heal();
+    drop(holder);
+    faulty.next(Operation::TryAcquire, Trouble::Silence);
+    let failed = locks.lock("c").try_acquire().await.unwrap_err();
+    assert_eq!(failed.kind(), ErrorKind::Indeterminate);
+    assert_eq!(seen.get("tollgate_acquire_seconds{backend=memory,outcome=failed}"), 4.0);
+    assert_eq!(seen.get("tollgate_acquire_seconds{backend=memory,outcome=given_up}"), 1.0);
+
     // Renewals fail, and the lock is lost by it.
     faulty.always(Operation::Extend, Trouble::Refused);
     let guard = locks.lock("d").ttl(TTL).acquire().await.unwrap();
@@ -121,11 +149,12 @@ async fn every_metric_tells_what_happened() {
     guard.lost().await;
     seen.until("tollgate_lost_total{backend=memory,cause=max_hold}", 1.0).await;
     let guard = locks.lock("f").ttl(TTL).acquire().await.unwrap();
-    locks.revoke("f", guard.token()).await.unwrap();
+    locks.revoke_by_force("f", guard.token()).await.unwrap();
     guard.lost().await;
     let causes =
         ["gone", "revoked"].map(|cause| format!("tollgate_lost_total{{backend=memory,cause={cause}}}"));
-    assert_eq!(causes.iter().map(|key| seen.get(key)).sum::<f64>(), 1.0);
+    let counted = || async { (causes.iter().map(|key| seen.get(key)).sum::<f64>() == 1.0).then_some(()) };
+    eventually("the loss is counted", counted).await;
 
     // A release that is not answered is stuck until it is.
     faulty.always(Operation::Release, Trouble::Refused);

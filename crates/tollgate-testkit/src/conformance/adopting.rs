@@ -22,7 +22,10 @@ async fn a_grant_can_be_adopted_by_another_client(world: World) {
     assert_eq!(adopted.token(), token);
     tokio::time::sleep(world.ttl() * 2).await;
     adopted.check().expect("an adopted lock is renewed");
-    assert!(mine.lock(&name).try_acquire().await.unwrap().is_none(), "an adopted lock was given away");
+    assert!(
+        mine.lock(&name).try_acquire().await.unwrap().is_none(),
+        "an adopted lock was granted to another client"
+    );
     assert_eq!(adopted.release().await.unwrap(), Release::Released);
 }
 
@@ -30,7 +33,7 @@ async fn a_lost_grant_cannot_be_adopted(world: World) {
     let name = world.name("orphan");
     let locks = world.locks().await;
     let grant = locks.lock(&name).ttl(world.ttl()).no_renew().acquire().await.unwrap().into_grant().unwrap();
-    let next = soon("the abandoned lock comes free", locks.lock(&name).acquire()).await.unwrap();
+    let next = soon("the abandoned lock becomes free", locks.lock(&name).acquire()).await.unwrap();
     expect_kind(locks.adopt(grant).await, ErrorKind::Lost);
     next.check().unwrap();
     assert_eq!(next.release().await.unwrap(), Release::Released);
@@ -65,12 +68,12 @@ async fn a_lock_goes_from_hand_to_hand_without_being_free(world: World) {
     let is_taken = async || mine.lock(&name).try_acquire().await.unwrap().is_none();
     let (grant, lock) = guard.bequeath().unwrap();
     expect_kind(view.fence(), ErrorKind::Lost);
-    assert!(is_taken().await, "a bequeathed lock was given away");
+    assert!(is_taken().await, "a bequeathed lock was granted to another client");
     let heir = theirs.inherit(grant.clone(), lock).await.unwrap();
     assert_eq!((heir.token(), heir.name()), (token, &grant.name));
-    assert!(is_taken().await, "an inherited lock was given away");
+    assert!(is_taken().await, "an inherited lock was granted to another client");
     assert_eq!(heir.release().await.unwrap(), Release::Released);
-    let next = soon("it comes free", mine.lock(&name).acquire()).await.unwrap();
+    let next = soon("the lock becomes free", mine.lock(&name).acquire()).await.unwrap();
     let (other, _) = std::os::unix::net::UnixStream::pair().unwrap();
     expect_kind(theirs.inherit(grant, other.into()).await, ErrorKind::Lost);
     next.check().unwrap();

@@ -33,7 +33,8 @@ async fn a_suspended_holder_hears_of_its_loss(world: World) {
     assert_eq!(soon("the future completes", lost).await, LossCause::Expired);
     assert_eq!(soon("the callback is called", receiver).await.unwrap(), LossCause::Expired);
     let told =
-        soon("the watch tells", watch.wait_for(|state| matches!(state, GuardState::Lost { .. }))).await;
+        soon("the watch reports the loss", watch.wait_for(|state| matches!(state, GuardState::Lost { .. })))
+            .await;
     assert_eq!(told, GuardState::Lost { cause: LossCause::Expired });
 }
 
@@ -42,6 +43,6 @@ async fn a_suspend_takes_nothing_that_never_expires(world: World) {
     let world = world.on(Arc::new(clock.clone())).await;
     let guard = world.locks().await.lock(world.name("suspend")).ttl(world.ttl()).acquire().await.unwrap();
     clock.jump(world.ttl() * 20);
-    guard.check().expect("nothing expires here");
+    guard.check().expect("nothing expires on this engine");
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }

@@ -29,7 +29,7 @@ pub(super) const CASES: &[Case] = &[
 
 fn wounds(capabilities: &Capabilities) -> bool {
     queues(capabilities)
-        && capabilities.revoke == Revoke::Forced
+        && capabilities.revoke != Revoke::Cooperative
         && capabilities.liveness != Liveness::Process
 }
 
@@ -92,7 +92,7 @@ async fn dine(world: &World, manners: Manners) {
         let met = vain.load(Ordering::Relaxed) > 0;
         assert!(
             met || matches!(manners, Manners::Set),
-            "nobody had to give way, though all were in one circle"
+            "no philosopher had to give way, though all were in one cycle"
         );
         for fork in &forks {
             world.until_idle(fork).await;
@@ -114,7 +114,7 @@ impl Philosopher<'_> {
                     if fork.release().await? == Release::AlreadyLost {
                         return Err(Error::new(
                             ErrorKind::Lost,
-                            "somebody older took a fork away during the meal",
+                            "an older philosopher took a fork away during the meal",
                         ));
                     }
                 }
@@ -142,12 +142,12 @@ impl Philosopher<'_> {
             self.circle.wait().await;
             left
         } else {
-            fork(self.left).acquire().await?
+            fork(self.left).acquire().await.map_err(given_up)?
         };
         // Whoever is told to make way does, also while it waits for something else.
         let wounded = left.lost();
         let right = tokio::select! {
-            right = fork(self.right).acquire() => right?,
+            right = fork(self.right).acquire() => right.map_err(given_up)?,
             cause = wounded => return Err(Error::new(ErrorKind::Lost, cause.to_string())),
         };
         Ok(vec![left, right])
@@ -174,6 +174,15 @@ async fn philosophers_who_are_told_of_circles_all_eat(world: World) {
     dine(&world, Manners::By(OnDeadlock::Detect)).await;
 }
 
+/// A philosopher who gives up before a slow engine has said that the fork is in use tries again, too.
+fn given_up(error: Error) -> Error {
+    if error.kind() == ErrorKind::Indeterminate {
+        Error::new(ErrorKind::Busy, error.to_string())
+    } else {
+        error
+    }
+}
+
 /// Two parties with a lock each that they hold by `policy`, the older first.
 async fn two(world: &World, policy: OnDeadlock) -> [(Locks, PartyHandle, LockName, Guard); 2] {
     let mut both = Vec::new();
@@ -192,13 +201,16 @@ async fn two(world: &World, policy: OnDeadlock) -> [(Locks, PartyHandle, LockNam
 async fn by_wait_die_the_younger_gives_up(world: World) {
     let [(locks, older, a, first), (others, younger, b, second)] = two(&world, OnDeadlock::WaitDie).await;
     let refused = others.lock(&a).party(&younger).on_deadlock(OnDeadlock::WaitDie).acquire();
-    let error = expect_kind(soon("the younger gives up", refused).await, ErrorKind::Deadlock);
+    let error = expect_kind(soon("the younger party gives up", refused).await, ErrorKind::Deadlock);
     assert!(error.is_retryable() && error.to_string().contains("older"), "{error}");
-    assert!(world.look(&a).await.is_some_and(|state| state.waiters.is_empty()), "nothing is left of it");
+    assert!(
+        world.look(&a).await.is_some_and(|state| state.waiters.is_empty()),
+        "nothing of the claim is left"
+    );
     let waits = tokio::spawn(locks.lock(&b).party(&older).on_deadlock(OnDeadlock::WaitDie).acquire());
     world.until(&b, 1, 1).await;
     second.release().await.unwrap();
-    let third = soon("the older gets it", waits).await.unwrap().unwrap();
+    let third = soon("the older party gets the lock", waits).await.unwrap().unwrap();
     third.release().await.unwrap();
     first.release().await.unwrap();
 }
@@ -208,21 +220,21 @@ async fn by_wound_wait_the_younger_makes_way(world: World) {
     let waits = tokio::spawn(others.lock(&a).party(&younger).on_deadlock(OnDeadlock::WoundWait).acquire());
     world.until(&a, 1, 1).await;
     let taken = locks.lock(&b).party(&older).on_deadlock(OnDeadlock::WoundWait).acquire();
-    let taken = soon("the older gets it", taken).await.unwrap();
+    let taken = soon("the older party gets the lock", taken).await.unwrap();
     let gate = MemoryGate::new();
     gate.admit(b.as_str(), taken.fence().unwrap()).await.unwrap();
     let refused = gate.admit(b.as_str(), Fence::shown(second.token(), true)).await;
     let stale = expect_kind(refused, ErrorKind::Lost);
     let numbers = Stale::of(&stale).map(|stale| (stale.token, stale.highest));
-    assert_eq!(numbers, Some((second.token(), Some(taken.token()))), "the younger is fenced");
-    let cause = soon("the younger hears that it made way", second.lost()).await;
+    assert_eq!(numbers, Some((second.token(), Some(taken.token()))), "the younger party is fenced");
+    let cause = soon("the younger party learns that it made way", second.lost()).await;
     assert!(matches!(cause, LossCause::Gone | LossCause::Revoked | LossCause::SessionEnded), "{cause:?}");
     expect_kind(second.fence(), ErrorKind::Lost);
     assert_eq!(second.release().await.unwrap(), Release::AlreadyLost);
     first.release().await.unwrap();
-    let third = soon("the younger goes on waiting for the older", waits).await.unwrap().unwrap();
+    let third = soon("the younger party still waits for the older party", waits).await.unwrap().unwrap();
     let itself = others.lock(&b).party(&older).on_deadlock(OnDeadlock::WoundWait).acquire();
-    expect_kind(soon("it does not wait for itself", itself).await, ErrorKind::Deadlock);
+    expect_kind(soon("a party does not wait for itself", itself).await, ErrorKind::Deadlock);
     third.release().await.unwrap();
     taken.release().await.unwrap();
 }
@@ -235,10 +247,10 @@ async fn by_wound_wait_the_younger_loses_its_place(world: World) {
         tokio::spawn(others.lock(&wanted).party(&younger).on_deadlock(OnDeadlock::WoundWait).acquire());
     world.until(&wanted, 1, 1).await;
     let comes = tokio::spawn(locks.lock(&wanted).party(&older).on_deadlock(OnDeadlock::WoundWait).acquire());
-    expect_kind(soon("the younger makes way", waits).await.unwrap(), ErrorKind::Deadlock);
+    expect_kind(soon("the younger party makes way", waits).await.unwrap(), ErrorKind::Deadlock);
     world.until(&wanted, 1, 1).await;
-    assert_eq!(held.release().await.unwrap(), Release::Released, "who has no policy is not wounded");
-    soon("the older gets it", comes).await.unwrap().unwrap().release().await.unwrap();
+    assert_eq!(held.release().await.unwrap(), Release::Released, "a party without a policy is not wounded");
+    soon("the older party gets the lock", comes).await.unwrap().unwrap().release().await.unwrap();
     first.release().await.unwrap();
     second.release().await.unwrap();
 }
@@ -247,8 +259,8 @@ async fn by_wound_wait_nobody_waits_for_its_own_permits(world: World) {
     let (locks, party, name) = (world.locks().await, PartyHandle::new(), world.name("permits"));
     let permit = || locks.lock(&name).permit(2).party(&party).on_deadlock(OnDeadlock::WoundWait).acquire();
     let both = [permit().await.unwrap(), permit().await.unwrap()];
-    let error = expect_kind(soon("the third is refused", permit()).await, ErrorKind::Deadlock);
-    assert!(!error.is_retryable(), "nobody else can help it: {error}");
+    let error = expect_kind(soon("the third party is refused", permit()).await, ErrorKind::Deadlock);
+    assert!(!error.is_retryable(), "a retry cannot help: {error}");
     for permit in both {
         assert_eq!(permit.release().await.unwrap(), Release::Released);
     }
@@ -257,7 +269,7 @@ async fn by_wound_wait_nobody_waits_for_its_own_permits(world: World) {
 async fn a_party_without_a_policy_has_its_age(world: World) {
     let [(_, _, a, first), (others, younger, _, second)] = two(&world, OnDeadlock::Timeout).await;
     let refused = others.lock(&a).party(&younger).on_deadlock(OnDeadlock::WaitDie).acquire();
-    expect_kind(soon("the younger gives up", refused).await, ErrorKind::Deadlock);
+    expect_kind(soon("the younger party gives up", refused).await, ErrorKind::Deadlock);
     first.release().await.unwrap();
     second.release().await.unwrap();
 }
@@ -267,7 +279,7 @@ async fn a_party_in_its_own_way_does_not_try_for_ever(world: World) {
     let held = locks.lock(&name).party(&party).acquire().await.unwrap();
     let again = party
         .retry(async || locks.lock(&name).party(&party).on_deadlock(OnDeadlock::WaitDie).acquire().await);
-    expect_kind(soon("it is told", again).await, ErrorKind::Deadlock);
+    expect_kind(soon("the party is notified", again).await, ErrorKind::Deadlock);
     held.release().await.unwrap();
 }
 
@@ -276,7 +288,7 @@ async fn a_party_that_dropped_a_lock_may_take_it_again(world: World) {
     let policy = if detects(locks.capabilities()) { OnDeadlock::Detect } else { OnDeadlock::WaitDie };
     for _ in 0..scale(20, 1000) {
         let again = locks.lock(&name).party(&party).on_deadlock(policy).acquire();
-        drop(soon("it is not in its own way", again).await.unwrap());
+        drop(soon("a party is not in its own way", again).await.unwrap());
     }
 }
 
@@ -285,7 +297,7 @@ async fn a_wait_counts_the_engines_time_too(world: World) {
     let held = locks.lock(&name).acquire().await.unwrap();
     let policy = if detects(locks.capabilities()) { OnDeadlock::Detect } else { OnDeadlock::WaitDie };
     let waits = locks.lock(&name).party(&party).on_deadlock(policy).wait(GIVE_UP).acquire();
-    expect_kind(soon("it gives up", waits).await, ErrorKind::Timeout);
+    expect_kind(soon("the party gives up", waits).await, ErrorKind::Busy);
     held.release().await.unwrap();
     world.until_idle(&name).await;
 }
@@ -295,10 +307,10 @@ async fn the_youngest_in_a_circle_is_told_of_it(world: World) {
     let waits = tokio::spawn(others.lock(&a).party(&younger).on_deadlock(OnDeadlock::Detect).acquire());
     world.until(&a, 1, 1).await;
     let closes = tokio::spawn(locks.lock(&b).party(&older).on_deadlock(OnDeadlock::Detect).acquire());
-    let error = expect_kind(soon("the younger is told", waits).await.unwrap(), ErrorKind::Deadlock);
+    let error = expect_kind(soon("the younger party is notified", waits).await.unwrap(), ErrorKind::Deadlock);
     assert!(error.to_string().contains(a.as_str()) && error.to_string().contains(b.as_str()), "{error}");
     second.release().await.unwrap();
-    soon("the older gets it", closes).await.unwrap().unwrap().release().await.unwrap();
+    soon("the older party gets the lock", closes).await.unwrap().unwrap().release().await.unwrap();
     first.release().await.unwrap();
 }
 
@@ -310,9 +322,9 @@ async fn who_waits_in_no_circle_is_no_victim(world: World) {
     let chained = tokio::spawn(locks.lock(&b).party(&third).on_deadlock(OnDeadlock::Detect).acquire());
     world.until(&b, 1, 1).await;
     first.release().await.unwrap();
-    soon("the second gets it", waits).await.unwrap().unwrap().release().await.unwrap();
+    soon("the second party gets the lock", waits).await.unwrap().unwrap().release().await.unwrap();
     second.release().await.unwrap();
-    soon("the third gets it", chained).await.unwrap().unwrap().release().await.unwrap();
+    soon("the third party gets the lock", chained).await.unwrap().unwrap().release().await.unwrap();
 }
 
 async fn a_policy_that_is_not_there_is_refused(world: World) {
@@ -326,7 +338,7 @@ async fn a_policy_that_is_not_there_is_refused(world: World) {
     for (policy, is_there) in policies {
         let asked = locks.lock(&name).party(&party).on_deadlock(policy).try_acquire().await;
         if is_there {
-            asked.unwrap().expect("nobody else wants it").release().await.unwrap();
+            asked.unwrap().expect("the lock has no other claim").release().await.unwrap();
             let nobodys = locks.lock(&name).on_deadlock(policy).try_acquire().await;
             expect_kind(nobodys, ErrorKind::InvalidArgument);
         } else {

@@ -31,19 +31,19 @@ async fn of_two_who_campaign_one_leads_and_epochs_rise(world: World) {
     let first = one.election(&name).campaign("one").await.unwrap();
     let election = watcher.election(&name);
     let mut leaders = pin!(election.observe());
-    let seen = soon("the first is seen", leaders.next()).await.unwrap().unwrap();
+    let seen = soon("the first leader is seen", leaders.next()).await.unwrap().unwrap();
     assert_eq!((seen.epoch, seen.value.as_str()), (first.epoch(), "one"));
     let second = tokio::spawn({
         let election = two.election(&name);
         async move { election.campaign("two").await }
     });
     tokio::time::sleep(Duration::from_millis(50)).await;
-    assert!(!second.is_finished(), "two lead");
+    assert!(!second.is_finished(), "two leaders overlapped");
     let epoch = first.epoch();
     assert_eq!(first.resign().await.unwrap(), Release::Released);
-    let second = soon("the second leads", second).await.unwrap().unwrap();
+    let second = soon("the second candidate leads", second).await.unwrap().unwrap();
     assert!(second.epoch() > epoch, "epochs rise");
-    let seen = soon("the second is seen", leaders.next()).await.unwrap().unwrap();
+    let seen = soon("the second leader is seen", leaders.next()).await.unwrap().unwrap();
     assert_eq!((seen.epoch, seen.value.as_str()), (second.epoch(), "two"));
     second.resign().await.unwrap();
     world.until_idle(&name).await;
@@ -64,12 +64,12 @@ async fn a_leader_resigns_only_when_its_work_is_done(world: World) {
                 leadership.resign().await
             }
         });
-        soon("the work is told", work.ended()).await;
+        soon("the work is notified", work.ended()).await;
         tokio::time::sleep(Duration::from_millis(50)).await;
         let early = world.locks().await.lock(&name).try_acquire().await.unwrap();
-        assert!(early.is_none(), "the next one leads while the work of the last goes on");
+        assert!(early.is_none(), "the next candidate leads while the work of the last leader goes on");
         drop(work);
-        assert_eq!(soon("it resigns", resigning).await.unwrap().unwrap(), Release::Released);
+        assert_eq!(soon("the leader resigns", resigning).await.unwrap().unwrap(), Release::Released);
         world.until_idle(&name).await;
     }
 }
@@ -80,9 +80,9 @@ async fn what_a_leader_proclaims_is_seen(world: World) {
     let leadership = locks.election(&name).campaign("starting").await.unwrap();
     let election = watcher.election(&name);
     let mut leaders = pin!(election.observe());
-    assert_eq!(soon("it is seen", leaders.next()).await.unwrap().unwrap().value, "starting");
+    assert_eq!(soon("the leader is seen", leaders.next()).await.unwrap().unwrap().value, "starting");
     leadership.proclaim("ready").await.unwrap();
-    let seen = soon("what it says is seen", leaders.next()).await.unwrap().unwrap();
+    let seen = soon("the leader's proclamation is seen", leaders.next()).await.unwrap().unwrap();
     assert_eq!((seen.epoch, seen.value.as_str()), (leadership.epoch(), "ready"));
     let long = "x".repeat(5000);
     assert_eq!(leadership.proclaim(long).await.unwrap_err().kind(), ErrorKind::InvalidArgument);
@@ -98,7 +98,7 @@ async fn what_a_leader_proclaims_is_there_when_that_is_said(world: World) {
         // Whatever is written some time later would be by now, and the next is not.
         tokio::time::sleep(Duration::from_millis(120)).await;
         leadership.proclaim(said).await.unwrap();
-        let seen = watcher.election(&name).leader().await.unwrap().expect("it leads");
+        let seen = watcher.election(&name).leader().await.unwrap().expect("the candidate leads");
         assert_eq!(seen.value, said);
     }
     leadership.resign().await.unwrap();
@@ -119,7 +119,7 @@ async fn what_a_leader_proclaims_outlasts_renewals(world: World) {
     // Nobody says anything for longer than the lock would last: what renews it says nothing new.
     let until = Instant::now() + world.ttl() * 2;
     while Instant::now() < until {
-        let seen = watcher.election(&name).leader().await.unwrap().expect("it leads");
+        let seen = watcher.election(&name).leader().await.unwrap().expect("the candidate leads");
         assert_eq!((seen.epoch, seen.value.as_str()), (leadership.epoch(), "ready"));
         tokio::time::sleep(world.ttl() / 10).await;
     }
@@ -137,16 +137,16 @@ async fn what_a_leader_said_before_does_not_come_back(world: World) {
         // Whoever compares must not stumble over what people say.
         claim.details.meta.insert("said".to_owned(), "\0 \\ \"revision\":99".to_owned());
         let Attempt::Granted(grant) = backend.try_acquire(&claim).await.unwrap() else {
-            panic!("nobody else wants it");
+            panic!("the lock has no other claim");
         };
         for revision in [1, 3, 2, 9, 10, 9] {
             let details = Details { revision, ..claim.details.clone() };
             let extended = backend.extend(&grant, claim.ttl, Some(&details)).await.unwrap();
-            assert!(matches!(extended, Extension::Extended { .. }), "it is renewed all the same");
+            assert!(matches!(extended, Extension::Extended { .. }), "the lock is renewed nevertheless");
         }
         let silent = backend.extend(&grant, claim.ttl, None).await.unwrap();
         assert!(matches!(silent, Extension::Extended { .. }));
-        let state = backend.inspect(&grant.name).await.unwrap().expect("it is held");
+        let state = backend.inspect(&grant.name).await.unwrap().expect("the lock is held");
         assert_eq!(state.holders[0].details, Details { revision: 10, ..claim.details });
         assert_eq!(backend.release(&grant).await.unwrap(), Release::Released);
     }
@@ -166,7 +166,7 @@ async fn leadership_that_is_lost_cancels_the_work(world: World) {
             election.lead("", work).await
         }
     });
-    let epoch = soon("it leads", epoch).await.unwrap();
+    let epoch = soon("the candidate leads", epoch).await.unwrap();
     operator.revoke(&name, epoch).await.unwrap();
     let error = soon("the work is cancelled", leading).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost);

@@ -17,6 +17,9 @@ async fn a_blocked_executor_loses_nothing(world: World) {
     assert_eq!(guard.state(), GuardState::Held);
     assert_eq!(*called.lock().unwrap(), None);
     let other = world.locks().await;
-    assert!(other.lock(&name).try_acquire().await.unwrap().is_none(), "the lock was given away");
+    assert!(
+        other.lock(&name).try_acquire().await.unwrap().is_none(),
+        "the lock was granted to another client"
+    );
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }

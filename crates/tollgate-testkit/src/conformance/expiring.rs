@@ -20,10 +20,10 @@ async fn an_abandoned_grant_ends_with_its_ttl(world: World) {
         panic!("a free lock was busy")
     };
     let other = world.locks().await;
-    let next = soon("the abandoned lock comes free", other.lock(&name).acquire()).await.unwrap();
+    let next = soon("the abandoned lock becomes free", other.lock(&name).acquire()).await.unwrap();
     let took = asked.elapsed();
     let tollgate_core::Deadline::At(deadline) = grant.deadline else { panic!("a lease has a deadline") };
-    assert!(world.clock().now() >= deadline, "the lock was given away before its holder's deadline");
+    assert!(world.clock().now() >= deadline, "the lock was granted again before its holder's deadline");
     assert!(
         took < world.ttl() + Duration::from_secs(4),
         "it took {took:?} to end a ttl of {:?}",
@@ -56,7 +56,7 @@ async fn a_lock_that_nobody_renews_is_lost_by_its_deadline(world: World) {
     assert_eq!(cause, LossCause::Expired);
     assert_eq!(guard.remaining(), Some(Duration::ZERO));
     expect_kind(guard.fence(), ErrorKind::Lost);
-    let next = soon("the lock comes free", world.locks().await.lock(&name).acquire()).await.unwrap();
+    let next = soon("the lock becomes free", world.locks().await.lock(&name).acquire()).await.unwrap();
     next.release().await.unwrap();
 }
 
@@ -72,7 +72,10 @@ async fn a_ttl_out_of_range_is_refused_with_the_range(world: World) {
             locks.lock(world.name("ttl")).ttl(ttl).try_acquire().await,
             ErrorKind::InvalidArgument,
         );
-        assert!(error.to_string().contains(&format!("{:?}", range.max)), "the range is not named: {error}");
+        assert!(
+            error.to_string().contains(&format!("{:?}", range.max)),
+            "the error does not name the range: {error}"
+        );
     }
 }
 
@@ -83,7 +86,7 @@ async fn a_lost_holders_name_stays_closed_for_its_lock_delay(world: World) {
     let guard = locks.lock(&name).ttl(world.ttl()).no_renew().lock_delay(delay).acquire().await.unwrap();
     let (expired, clock) = (clock_at_expiry(&guard, &world), world.clock());
     let next = soon("the delay ends", world.locks().await.lock(&name).acquire()).await.unwrap();
-    assert!(clock.now() >= expired + delay, "the name was open before the lock-delay was over");
+    assert!(clock.now() >= expired + delay, "the name was open before the lock-delay ended");
     next.release().await.unwrap();
     // A release is no loss: no delay.
     let guard = locks.lock(&name).lock_delay(Duration::from_secs(3600)).acquire().await.unwrap();

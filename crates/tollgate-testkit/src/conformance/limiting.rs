@@ -18,8 +18,8 @@ async fn a_lock_is_given_up_after_max_hold(world: World) {
     let cause = soon("the loss is signalled", guard.lost()).await;
     assert_eq!(cause, LossCause::MaxHold);
     expect_kind(guard.fence(), ErrorKind::Lost);
-    let next = soon("the next is in", world.locks().await.lock(&name).acquire()).await.unwrap();
-    assert!(started.elapsed() < ttl / 2, "it was not given up, only the ttl ended it");
+    let next = soon("the next claim is granted", world.locks().await.lock(&name).acquire()).await.unwrap();
+    assert!(started.elapsed() < ttl / 2, "the lock was not given up, only its ttl ended it");
     assert_eq!(guard.release().await.unwrap(), Release::AlreadyLost);
     next.release().await.unwrap();
 }
@@ -32,8 +32,8 @@ async fn a_lock_is_given_up_when_the_work_stalls(world: World) {
     assert_eq!(soon("the loss is signalled", guard.lost()).await, LossCause::Stalled);
     guard.progress();
     expect_kind(guard.check(), ErrorKind::Lost);
-    let next = soon("the next is in", world.locks().await.lock(&name).acquire()).await.unwrap();
-    assert!(started.elapsed() < ttl / 2, "it was not given up, only the ttl ended it");
+    let next = soon("the next claim is granted", world.locks().await.lock(&name).acquire()).await.unwrap();
+    assert!(started.elapsed() < ttl / 2, "the lock was not given up, only its ttl ended it");
     next.release().await.unwrap();
 }
 

@@ -1,14 +1,12 @@
 //! What can be seen from outside, and what cannot.
 
 use futures_util::StreamExt;
-use tollgate_core::Happening;
 
 use super::prelude::*;
 
 pub(super) const CASES: &[Case] = &[
     case!(holders_and_waiters_are_seen_and_owner_ids_are_not),
     case!(listing_finds_what_is_held_under_a_prefix),
-    case!(events_come_in_order),
 ];
 
 async fn holders_and_waiters_are_seen_and_owner_ids_are_not(world: World) {
@@ -61,37 +59,4 @@ async fn listing_finds_what_is_held_under_a_prefix(world: World) {
         guard.release().await.unwrap();
     }
     assert_eq!(list(world.prefix().to_owned()).await, names(&[]));
-}
-
-async fn events_come_in_order(world: World) {
-    let name = world.name("events");
-    let (watcher, locks) = (world.locks().await, world.locks().await);
-    let (told, mut events) = tokio::sync::mpsc::unbounded_channel();
-    let prefix = world.prefix().to_owned();
-    let listening = tokio::spawn(async move {
-        let mut stream = watcher.events(&prefix);
-        while let Some(event) = stream.next().await {
-            if told.send(event.expect("events go on")).is_err() {
-                return;
-            }
-        }
-    });
-    let mut seen = Vec::new();
-    let mut last = None;
-    // Events may skip, and start some time after they are asked for: go on until both kinds were told.
-    while !(seen.contains(&true) && seen.contains(&false)) {
-        let guard = locks.lock(&name).acquire().await.unwrap();
-        tokio::time::sleep(Duration::from_millis(150)).await;
-        guard.release().await.unwrap();
-        tokio::time::sleep(Duration::from_millis(150)).await;
-        while let Ok(event) = events.try_recv() {
-            assert_eq!(event.name, name);
-            let granted = event.what == Happening::Granted;
-            let order = (event.token, !granted);
-            assert!(last < Some(order), "{order:?} was told after {last:?}");
-            last = Some(order);
-            seen.push(granted);
-        }
-    }
-    listening.abort();
 }

@@ -6,6 +6,7 @@ mod cancelling;
 mod clocks;
 mod dining;
 mod electing;
+mod events;
 mod executors;
 mod expiring;
 mod limiting;
@@ -77,6 +78,7 @@ pub fn cases() -> Vec<Case> {
         clocks::CASES,
         dining::CASES,
         electing::CASES,
+        events::CASES,
         executors::CASES,
         expiring::CASES,
         limiting::CASES,

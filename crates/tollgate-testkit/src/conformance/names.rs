@@ -53,7 +53,7 @@ async fn names_never_meet(world: World) {
     let mut guards = Vec::new();
     for name in names.iter().chain([&longest, &almost]) {
         let guard = locks.lock(name).try_acquire().await.unwrap_or_else(|error| panic!("{name:?}: {error}"));
-        guards.push(guard.unwrap_or_else(|| panic!("{name:?} met another name")));
+        guards.push(guard.unwrap_or_else(|| panic!("{name:?} collides with another name")));
     }
     for guard in &guards {
         let state = world.look(guard.name()).await.expect("a held lock is seen");

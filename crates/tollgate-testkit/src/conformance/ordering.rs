@@ -22,14 +22,14 @@ async fn waiters_are_served_in_order(world: World) {
     for waiter in 0..WAITERS {
         let (request, served) = (clients[waiter % 2].lock(&name), served.clone());
         waiters.push(tokio::spawn(async move {
-            let guard = request.acquire().await.expect("the turn comes");
+            let guard = request.acquire().await.expect("the waiter is granted the lock");
             served.lock().unwrap().push((waiter, guard.token()));
             guard.release().await.expect("a release is answered");
         }));
         world.until(&name, 1, waiter + 1).await;
     }
     holder.release().await.unwrap();
-    soon("everybody is served", futures_util::future::join_all(waiters)).await;
+    soon("every waiter is granted the lock", futures_util::future::join_all(waiters)).await;
     let served = served.lock().unwrap();
     assert_eq!(
         served.iter().map(|(waiter, _)| *waiter).collect::<Vec<_>>(),
@@ -43,7 +43,7 @@ async fn a_grant_says_whether_somebody_was_in_the_way(world: World) {
     let (first, second) = (world.backend().await, world.backend().await);
     let claim = world.claim(&name, Mode::Exclusive);
     let grant = first.acquire(&claim).await.unwrap();
-    assert!(!grant.waited, "nobody was there");
+    assert!(!grant.waited, "the lock was never contended");
     let waits = world.claim(&name, Mode::Exclusive);
     let (waited, ()) = tokio::join!(second.acquire(&waits), async {
         world.until(&name, 1, 1).await;
@@ -65,7 +65,7 @@ async fn a_waiter_that_gives_up_does_not_hold_up_the_queue(world: World) {
     gives_up.abort();
     world.until(&name, 1, 1).await;
     holder.release().await.unwrap();
-    soon("the one behind is served", stays).await.unwrap().unwrap().release().await.unwrap();
+    soon("the next waiter is granted the lock", stays).await.unwrap().unwrap().release().await.unwrap();
     world.until_idle(&name).await;
 }
 
@@ -74,7 +74,7 @@ struct Counted(Arc<AtomicUsize>);
 
 impl Counted {
     fn enter(inside: &Arc<AtomicUsize>) -> Self {
-        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two were in at once");
+        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders overlapped");
         Self(inside.clone())
     }
 }
@@ -95,7 +95,7 @@ async fn many_waiters_are_all_served(world: World) {
     let tasks = (0..waiters).map(|waiter| {
         let (request, inside) = (clients[waiter % clients.len()].lock(&name), inside.clone());
         tokio::spawn(async move {
-            let guard = request.acquire().await.expect("the turn comes");
+            let guard = request.acquire().await.expect("the waiter is granted the lock");
             let counted = Counted::enter(&inside);
             // Whoever else is let in now runs here and counts, too.
             tokio::task::yield_now().await;
@@ -106,7 +106,7 @@ async fn many_waiters_are_all_served(world: World) {
     let tasks: Vec<_> = tasks.collect();
     let nobody_is_through = || {
         let through = tasks.iter().any(|task| task.is_finished());
-        assert!(!through, "somebody's wait ended beside the holder: two were in at once, or it failed");
+        assert!(!through, "a wait ended beside the holder: two holders overlapped, or the wait failed");
     };
     until_waiting(&world, &name, waiters, nobody_is_through).await;
     // One in a hundred gives up in the middle of the queue.
@@ -145,9 +145,9 @@ async fn waiting_ends_soon_after_the_release(world: World) {
     world.until(&name, 1, 1).await;
     holder.release().await.unwrap();
     let started = Instant::now();
-    soon("the waiter is in", waiter).await.unwrap().unwrap().release().await.unwrap();
+    soon("the waiter is granted the lock", waiter).await.unwrap().unwrap().release().await.unwrap();
     assert!(
         started.elapsed() < Duration::from_secs(5),
-        "the release was not noticed, only some time-out was"
+        "the waiter did not notice the release, but only a timeout"
     );
 }

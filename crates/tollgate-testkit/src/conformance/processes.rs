@@ -23,7 +23,7 @@ async fn a_killed_holder_lets_the_next_in(world: World) {
     world.until(&name, 1, 1).await;
     let killed = Instant::now();
     holder.kill();
-    let next = soon("the next is in", next).await.unwrap().unwrap();
+    let next = soon("the next claim is granted", next).await.unwrap().unwrap();
     let took = killed.elapsed();
     let allowed =
         if expires(world.capabilities()) { world.ttl() } else { Duration::ZERO } + Duration::from_secs(4);
@@ -42,7 +42,7 @@ async fn a_killed_waiter_does_not_wedge_the_queue(world: World) {
     world.until(&name, 1, 2).await;
     waiter.kill();
     holder.release().await.unwrap();
-    soon("the one behind is served", behind).await.unwrap().unwrap().release().await.unwrap();
+    soon("the next waiter is granted the lock", behind).await.unwrap().unwrap().release().await.unwrap();
     world.until_idle(&name).await;
 }
 
@@ -64,15 +64,15 @@ async fn the_lock_of_a_holder_stopped_past_its_ttl_goes_to_the_next(world: World
     let mut holder = Helper::start(&world).await;
     let token = holder.acquire(&name, world.ttl()).await;
     holder.signal(Signal::STOP);
-    let next = soon("the next is in", world.locks().await.lock(&name).acquire()).await.unwrap();
+    let next = soon("the next claim is granted", world.locks().await.lock(&name).acquire()).await.unwrap();
     assert!(next.token().get() > token);
     holder.signal(Signal::CONT);
     assert_eq!(holder.fence().await, Reply::Lost);
     assert_eq!(holder.release().await, Reply::Lost);
-    next.check().expect("the stale holder's release touched nobody else's lock");
+    next.check().expect("the stale holder's release touched no other lock");
     assert_eq!(next.release().await.unwrap(), Release::Released);
     let again = holder.acquire(&name, world.ttl()).await;
-    assert_eq!(holder.fence().await, Reply::Valid(again), "after a loss the client starts anew");
+    assert_eq!(holder.fence().await, Reply::Valid(again), "the client starts anew after a loss");
     assert_eq!(holder.release().await, Reply::Done);
 }
 
@@ -84,7 +84,8 @@ async fn a_waiter_stopped_past_its_ttl_is_not_in(world: World) {
     world.until(&name, 1, 1).await;
     waiter.signal(Signal::STOP);
     holder.release().await.unwrap();
-    let next = soon("the one behind is in", world.locks().await.lock(&name).acquire()).await.unwrap();
+    let next =
+        soon("the next waiter is granted the lock", world.locks().await.lock(&name).acquire()).await.unwrap();
     waiter.signal(Signal::CONT);
     next.check().unwrap();
     let token = next.token();
@@ -133,5 +134,8 @@ async fn processes_lose_no_update(world: World) {
     assert_eq!(count.trim(), (PROCESSES * TIMES).to_string(), "an update was lost");
     let tokens: Vec<u64> =
         std::fs::read_to_string(&tokens).unwrap().lines().map(|line| line.parse().unwrap()).collect();
-    assert!(tokens.is_sorted_by(|a, b| a < b), "tokens do not rise in the order of the writes: {tokens:?}");
+    assert!(
+        tokens.is_sorted_by(|a, b| a < b),
+        "tokens do not increase in the order of the writes: {tokens:?}"
+    );
 }

@@ -24,13 +24,16 @@ async fn only_the_owner_can_release_or_extend(world: World) {
     for backend in [&mine, &theirs] {
         assert_eq!(backend.release(&forged).await.unwrap(), Release::AlreadyLost);
         let extended = backend.extend(&forged, world.ttl(), None).await.unwrap();
-        assert!(matches!(extended, Extension::Lost { .. }), "a stranger could extend: {extended:?}");
+        assert!(
+            matches!(extended, Extension::Lost { .. }),
+            "a client that does not hold the lock could extend it: {extended:?}"
+        );
         let stranger = tollgate_core::Claim { owner: OwnerId::random(), ..claim.clone() };
-        backend.withdraw(&stranger).await.expect("withdrawing what is not there is fine");
+        backend.withdraw(&stranger).await.expect("withdrawing a claim that does not exist succeeds");
     }
     assert!(
         world.locks().await.lock(&name).try_acquire().await.unwrap().is_none(),
-        "a stranger released the lock"
+        "a client that does not hold the lock released it"
     );
     assert!(matches!(mine.extend(&grant, world.ttl(), None).await.unwrap(), Extension::Extended { .. }));
     assert_eq!(mine.release(&grant).await.unwrap(), Release::Released);
@@ -77,7 +80,7 @@ async fn a_view_that_outlives_its_guard_is_not_held(world: World) {
     guard.release().await.unwrap();
     assert_eq!(view.state(), GuardState::Lost { cause: LossCause::Released });
     expect_kind(view.fence(), ErrorKind::Lost);
-    assert_eq!(soon("the view hears of it", lost).await, LossCause::Released);
+    assert_eq!(soon("the view reports it", lost).await, LossCause::Released);
 }
 
 async fn close_waits_for_what_is_under_way(world: World) {

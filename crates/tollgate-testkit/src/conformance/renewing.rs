@@ -19,7 +19,10 @@ async fn a_held_lock_outlives_its_ttl(world: World) {
     while Instant::now() < until {
         assert_ne!(guard.state(), GuardState::Lost { cause: LossCause::Expired });
         guard.check().expect("a renewed lock is held");
-        assert!(theirs.lock(&name).try_acquire().await.unwrap().is_none(), "a held lock was given away");
+        assert!(
+            theirs.lock(&name).try_acquire().await.unwrap().is_none(),
+            "a held lock was granted to another client"
+        );
         tokio::time::sleep(world.ttl() / 10).await;
     }
     assert_eq!(guard.release().await.unwrap(), Release::Released);

@@ -22,7 +22,7 @@ async fn a_later_acquisition_has_a_larger_token(world: World) {
     }
     if world.capabilities().modes.shared {
         let reader = clients[0].lock(&name).shared().acquire().await.unwrap();
-        assert!(reader.token().get() > last, "shared grants are numbered in the same row");
+        assert!(reader.token().get() > last, "shared grants draw from the same sequence of tokens");
         reader.release().await.unwrap();
     }
 }
@@ -47,7 +47,7 @@ async fn tokens_rise_through_a_hand_over(world: World) {
     world.until(&name, 1, 1).await;
     let token = first.token();
     first.release().await.unwrap();
-    let second = soon("the waiter is in", waiting).await.unwrap().unwrap();
+    let second = soon("the waiter is granted the lock", waiting).await.unwrap().unwrap();
     assert!(second.token() > token);
     second.release().await.unwrap();
 }
@@ -59,7 +59,7 @@ async fn tokens_rise_through_an_expiry(world: World) {
         panic!("a free lock was busy");
     };
     let second =
-        soon("the abandoned lock comes free", world.locks().await.lock(&name).acquire()).await.unwrap();
+        soon("the abandoned lock becomes free", world.locks().await.lock(&name).acquire()).await.unwrap();
     assert!(second.token() > first.token);
     second.release().await.unwrap();
 }

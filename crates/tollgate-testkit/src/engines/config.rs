@@ -26,11 +26,12 @@ pub struct Config {
     pub(super) nodes: usize,
     pub(super) arguments: Vec<String>,
     pub(super) own_clock: bool,
+    pub(super) long_lived: bool,
 }
 
 impl Config {
     fn new(kind: Kind) -> Self {
-        Self { kind, nodes: 1, arguments: Vec::new(), own_clock: false }
+        Self { kind, nodes: 1, arguments: Vec::new(), own_clock: false, long_lived: false }
     }
 
     /// A Redis that keeps its data in memory alone.
@@ -57,6 +58,13 @@ impl Config {
     /// A ZooKeeper of one node.
     pub fn zookeeper() -> Self {
         Self::new(Kind::ZooKeeper)
+    }
+
+    /// Started as one that is to be fast for long, not as one that is soon up: for what measures it.
+    #[must_use]
+    pub fn long_lived(mut self) -> Self {
+        self.long_lived = true;
+        self
     }
 
     /// A PostgreSQL.

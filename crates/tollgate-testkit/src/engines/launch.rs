@@ -1,15 +1,19 @@
 //! How each engine is prepared and started: its programs, its files and its command line.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use rustix::process::Signal;
 
 use super::config::{Config, Kind};
+use super::hosts::Hosts;
 use super::spawner;
+use super::template;
 use super::trouble::Trouble;
 
 /// What one node needs to know.
@@ -20,12 +24,19 @@ pub(super) struct Place {
     pub(super) folder: PathBuf,
     /// The ports of all nodes, each with the clients' first.
     pub(super) ports: Vec<Vec<u16>>,
+    /// Where the nodes are, if not all on the loopback.
+    pub(super) hosts: Option<Arc<Hosts>>,
 }
 
 impl Place {
     /// What it would lose with its disk.
     pub(super) fn data(&self) -> PathBuf {
         self.folder.join("data")
+    }
+
+    /// The address of a node, counted from 1.
+    pub(super) fn host(&self, number: usize) -> Ipv4Addr {
+        self.hosts.as_ref().map_or(Ipv4Addr::LOCALHOST, |hosts| hosts.address(number - 1))
     }
 
     fn port(&self) -> String {
@@ -79,17 +90,7 @@ pub(super) fn prepare(config: &Config, place: &Place) -> Result<(), Trouble> {
             fs::write(data.join("myid"), place.number.to_string())?;
             Ok(fs::write(place.folder.join("zoo.cfg"), zoo_cfg(config, place))?)
         }
-        Kind::Postgres => {
-            let mut command = program("/usr/lib/postgresql/15/bin/initdb", "postgresql-15")?;
-            command.args(["-A", "trust", "-U", "postgres", "-E", "UTF8", "--no-sync", "-D"]).arg(&data);
-            run(owner.become_it(command), place)
-        }
-        Kind::MariaDb => {
-            let mut command = program("mariadb-install-db", "mariadb-server")?;
-            command.args(["--no-defaults", "--auth-root-authentication-method=normal"]);
-            command.arg(format!("--datadir={}", data.display()));
-            run(owner.become_it(command), place)
-        }
+        Kind::Postgres | Kind::MariaDb => template::copy(config.kind, place),
     }
 }
 
@@ -109,13 +110,14 @@ pub(super) fn command(config: &Config, place: &Place) -> Result<Command, Trouble
         }
         Kind::Etcd => {
             let mut command = program("etcd", "etcd-server")?;
-            let url = |port: u16| format!("http://127.0.0.1:{port}");
-            let own = &place.ports[place.number - 1];
-            let peers = place.ports.iter().enumerate();
-            let peers: Vec<_> = peers.map(|(n, ports)| format!("n{}={}", n + 1, url(ports[1]))).collect();
+            let url = |number: usize, port: usize| {
+                format!("http://{}:{}", place.host(number), place.ports[number - 1][port])
+            };
+            let own = |port: usize| url(place.number, port);
+            let peers: Vec<_> = (1..=place.ports.len()).map(|n| format!("n{n}={}", url(n, 1))).collect();
             command.args(["--name", &format!("n{}", place.number), "--initial-cluster", &peers.join(",")]);
-            command.args(["--listen-client-urls", &url(own[0]), "--advertise-client-urls", &url(own[0])]);
-            command.args(["--listen-peer-urls", &url(own[1]), "--initial-advertise-peer-urls", &url(own[1])]);
+            command.args(["--listen-client-urls", &own(0), "--advertise-client-urls", &own(0)]);
+            command.args(["--listen-peer-urls", &own(1), "--initial-advertise-peer-urls", &own(1)]);
             command
                 .args(["--heartbeat-interval", "20", "--election-timeout", "200", "--data-dir"])
                 .arg(&data);
@@ -129,6 +131,10 @@ pub(super) fn command(config: &Config, place: &Place) -> Result<Command, Trouble
                 find(jar, "zookeeper")?;
             }
             let mut command = program("java", "default-jre-headless")?;
+            if !config.long_lived {
+                // Neither the optimising compiler nor a collector with threads is worth its start in seconds.
+                command.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData"]);
+            }
             command.args(["-Xmx512m", "-cp", &jars.join(":")]);
             command.args(["org.apache.zookeeper.server.quorum.QuorumPeerMain", "zoo.cfg"]);
             command
@@ -154,6 +160,9 @@ pub(super) fn command(config: &Config, place: &Place) -> Result<Command, Trouble
     };
     if !matches!(config.kind, Kind::ZooKeeper | Kind::Sentinel | Kind::PgBouncer) {
         command.args(&config.arguments);
+    }
+    if let Some(hosts) = &place.hosts {
+        command = hosts.on(place.number - 1, &command);
     }
     let mut command = Owner::of(config.kind)?.become_it(command);
     settle(&mut command, place);
@@ -206,7 +215,7 @@ fn settle(command: &mut Command, place: &Place) {
 }
 
 /// Runs a command to its end, in the node's folder.
-fn run(mut command: Command, place: &Place) -> Result<(), Trouble> {
+pub(super) fn run(mut command: Command, place: &Place) -> Result<(), Trouble> {
     settle(&mut command, place);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let said = format!("{command:?}");
@@ -219,7 +228,7 @@ fn run(mut command: Command, place: &Place) -> Result<(), Trouble> {
 }
 
 /// A command for a program that is there.
-fn program(name: &str, package: &str) -> Result<Command, Trouble> {
+pub(super) fn program(name: &str, package: &str) -> Result<Command, Trouble> {
     Ok(Command::new(find(name, package)?))
 }
 
@@ -232,7 +241,7 @@ pub(super) fn find(name: &str, package: &str) -> Result<PathBuf, Trouble> {
 }
 
 /// Whom a node's files belong to.
-enum Owner {
+pub(super) enum Owner {
     /// Whoever runs the tests.
     Us,
     User {
@@ -242,7 +251,7 @@ enum Owner {
 }
 
 impl Owner {
-    fn of(kind: Kind) -> Result<Self, Trouble> {
+    pub(super) fn of(kind: Kind) -> Result<Self, Trouble> {
         let Some(user) = kind.user().filter(|_| rustix::process::geteuid().is_root()) else {
             return Ok(Self::Us);
         };
@@ -255,14 +264,14 @@ impl Owner {
         found.ok_or_else(|| Trouble::new(format!("there is no user {user}; its package makes it")))
     }
 
-    fn give(&self, folder: &Path) -> Result<(), Trouble> {
+    pub(super) fn give(&self, folder: &Path) -> Result<(), Trouble> {
         if let Self::User { uid, gid } = self {
             chown(folder, Some(*uid), Some(*gid))?;
         }
         Ok(())
     }
 
-    fn become_it(&self, mut command: Command) -> Command {
+    pub(super) fn become_it(&self, mut command: Command) -> Command {
         if let Self::User { uid, gid } = self {
             command.uid(*uid).gid(*gid);
         }

@@ -12,11 +12,13 @@
 mod clock;
 mod config;
 mod home;
+mod hosts;
 mod launch;
 mod node;
 mod port;
 mod ready;
 mod spawner;
+mod template;
 mod trouble;
 
 use std::collections::HashMap;
@@ -28,6 +30,7 @@ use std::time::Duration;
 use clock::Clock;
 pub use config::{Config, Kind};
 use home::Home;
+pub use hosts::Hosts;
 use launch::Place;
 pub use node::{Data, Node};
 pub use port::Port;
@@ -48,6 +51,16 @@ pub struct Engine {
 
 /// Starts an engine that nobody else uses.
 pub fn private(config: &Config) -> Result<Engine, Trouble> {
+    start(config, None)
+}
+
+/// Starts an etcd that nobody else uses, each node on a host of its own.
+pub fn private_on(hosts: &Arc<Hosts>, config: &Config) -> Result<Engine, Trouble> {
+    assert_eq!(config.kind, Kind::Etcd, "the others listen on the loopback alone");
+    start(config, Some(hosts))
+}
+
+fn start(config: &Config, hosts: Option<&Arc<Hosts>>) -> Result<Engine, Trouble> {
     let home = Home::new()?;
     let clock = if config.own_clock { Some(Arc::new(Clock::new(home.path())?)) } else { None };
     let ports: Vec<Vec<Port>> =
@@ -55,7 +68,12 @@ pub fn private(config: &Config) -> Result<Engine, Trouble> {
     let numbers: Vec<Vec<u16>> = ports.iter().map(|ports| ports.iter().map(Port::number).collect()).collect();
     let nodes = ports.into_iter().enumerate().map(|(n, ports)| {
         let folder = home.path().join(format!("node-{}", n + 1));
-        Node::new(config, Place { number: n + 1, folder, ports: numbers.clone() }, clock.clone(), ports)
+        Node::new(
+            config,
+            Place { number: n + 1, folder, ports: numbers.clone(), hosts: hosts.cloned() },
+            clock.clone(),
+            ports,
+        )
     });
     let engine = Engine { nodes: nodes.collect(), clock, home };
     engine.restart(Data::Kept)?;

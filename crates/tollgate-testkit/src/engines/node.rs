@@ -50,7 +50,7 @@ impl Node {
 
     /// Where clients find it, whether it runs or not.
     pub fn address(&self) -> SocketAddr {
-        self.ports[0].address()
+        (self.place.host(self.place.number), self.ports[0].number()).into()
     }
 
     /// Its process; `None` while it does not run.

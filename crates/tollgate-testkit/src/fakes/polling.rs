@@ -11,7 +11,7 @@ use tollgate_core::capabilities::{Adopt, Capabilities, Liveness, Modes, Queue, R
 use tollgate_core::guarantees::Basis;
 use tollgate_core::{
     Attempt, Backend, Claim, Clock, Contention, Deadline, Details, Event, Extension, Fault, Grant,
-    Guarantees, LockName, LockState, LossCause, Release, Result, Revocation, Token,
+    Guarantees, LockName, LockState, LossCause, Release, Result, Revocation, RevokeMode, Token,
 };
 
 use super::wire::{self, Wire, over, unexpected};
@@ -60,7 +60,7 @@ fn capabilities() -> Capabilities {
             step: Duration::ZERO,
         },
         adopt: Adopt::Any,
-        revoke: Revoke::Forced,
+        revoke: Revoke::AskOrForce,
         lock_delay: false,
         detect: false,
         longest_name: LockName::MAX_BYTES,
@@ -134,6 +134,7 @@ impl Backend for PollingBackend {
             let sent = self.clock.now();
             match self.wire.call(&Request::Extend { name, owner, ttl, details }).await? {
                 Reply::Done => Ok(Extension::Extended { deadline: Deadline::counted_from(sent, ttl) }),
+                Reply::Revoked => Ok(Extension::Lost { cause: LossCause::Revoked }),
                 Reply::NotHeld => Ok(Extension::Lost { cause: LossCause::Gone }),
                 other => Err(unexpected(&other)),
             }
@@ -164,10 +165,20 @@ impl Backend for PollingBackend {
         tollgate_core::events::poll(self, self.clock.clone(), prefix, LOOK_EVERY)
     }
 
-    fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>> {
+    fn revoke<'a>(
+        &'a self,
+        name: &'a LockName,
+        token: Token,
+        mode: RevokeMode,
+    ) -> BoxFuture<'a, Result<Revocation>> {
         Box::pin(async move {
-            match self.wire.call(&Request::Revoke { name: name.clone(), token }).await? {
+            match self
+                .wire
+                .call(&Request::Revoke { name: name.clone(), token, by_force: mode == RevokeMode::Force })
+                .await?
+            {
                 Reply::Done => Ok(Revocation::Revoked),
+                Reply::Revoked => Ok(Revocation::Pending),
                 Reply::NotHeld => Ok(Revocation::NotHeld),
                 other => Err(unexpected(&other)),
             }

@@ -44,7 +44,7 @@ async fn a_release_goes_on_as_long_as_the_session_lives() {
     tokio::time::sleep(TTL * 2).await;
     backend.heal();
     tokio::time::sleep(TTL * 4).await;
-    assert_eq!(watcher.inspect(&name).await.unwrap(), None, "nobody has a guard, and the lock is held");
+    assert_eq!(watcher.inspect(&name).await.unwrap(), None, "no client has a guard, and the lock is held");
 }
 
 /// The same with a claim whose acquire was given up.
@@ -62,5 +62,5 @@ async fn a_withdrawal_goes_on_as_long_as_the_session_lives() {
     backend.heal();
     tokio::time::sleep(TTL * 4).await;
     let name = tollgate_core::LockName::new("lock").unwrap();
-    assert_eq!(watcher.inspect(&name).await.unwrap(), None, "nobody has a guard, and the lock is held");
+    assert_eq!(watcher.inspect(&name).await.unwrap(), None, "no client has a guard, and the lock is held");
 }

@@ -14,7 +14,8 @@ use tollgate_core::capabilities::{Adopt, Capabilities, Liveness, Modes, Queue, R
 use tollgate_core::guarantees::Basis;
 use tollgate_core::{
     Age, Attempt, Backend, Claim, Clock, Contention, Deadline, Details, Error, Event, Extension, Fault,
-    Grant, Guarantees, Keeper, LockName, LockState, LossCause, Release, Result, Revocation, Token,
+    Grant, Guarantees, Keeper, LockName, LockState, LossCause, Release, Result, Revocation, RevokeMode,
+    Token,
 };
 
 use super::wire::{self, Wire, over, unexpected};
@@ -143,7 +144,7 @@ fn capabilities() -> Capabilities {
             step: Duration::ZERO,
         },
         adopt: Adopt::Standalone,
-        revoke: Revoke::Forced,
+        revoke: Revoke::AskOrForce,
         lock_delay: false,
         detect: false,
         longest_name: LockName::MAX_BYTES,
@@ -172,6 +173,11 @@ impl Backend for SessionBackend {
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Grant>> {
         Box::pin(async move {
+            // The request that waits is answered only when the wait is over.
+            if let Attempt::Granted(grant) = self.take(claim, false).await? {
+                return Ok(grant);
+            }
+            claim.wait_status.set_queued();
             match self.take(claim, true).await? {
                 Attempt::Granted(grant) => Ok(grant),
                 busy => Err(unexpected(&busy)),
@@ -197,7 +203,10 @@ impl Backend for SessionBackend {
     ) -> BoxFuture<'a, Result<Extension>> {
         Box::pin(async move {
             if ttl != grant.ttl {
-                return Err(Error::unsupported("the ttl is the session's; take the lock again with another"));
+                return Err(Error::unsupported(
+                    "the ttl belongs to the session and cannot be changed; take the lock again with \
+                     another ttl",
+                ));
             }
             let (session, standalone) = (session_number(grant)?, grant.standalone);
             let shared = self.session_of(grant);
@@ -210,7 +219,7 @@ impl Backend for SessionBackend {
                         None if standalone => Deadline::counted_from(sent, ttl),
                         // Whoever renews a stranger's session keeps all the stranger's locks.
                         None => {
-                            return Err(Error::unsupported("this lock hangs on another client's session"));
+                            return Err(Error::unsupported("this lock belongs to another client's session"));
                         }
                         Some(session) => {
                             if renew {
@@ -221,6 +230,7 @@ impl Backend for SessionBackend {
                     };
                     Ok(Extension::Extended { deadline })
                 }
+                Reply::Revoked => Ok(Extension::Lost { cause: LossCause::Revoked }),
                 Reply::NotHeld => Ok(Extension::Lost { cause: LossCause::Gone }),
                 Reply::NoSession => {
                     if let Some(session) = shared {
@@ -265,10 +275,21 @@ impl Backend for SessionBackend {
         tollgate_core::events::poll(self, self.means.clock.clone(), prefix, LOOK_EVERY)
     }
 
-    fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>> {
+    fn revoke<'a>(
+        &'a self,
+        name: &'a LockName,
+        token: Token,
+        mode: RevokeMode,
+    ) -> BoxFuture<'a, Result<Revocation>> {
         Box::pin(async move {
-            match self.means.wire.call(&Request::Revoke { name: name.clone(), token }).await? {
+            match self
+                .means
+                .wire
+                .call(&Request::Revoke { name: name.clone(), token, by_force: mode == RevokeMode::Force })
+                .await?
+            {
                 Reply::Done => Ok(Revocation::Revoked),
+                Reply::Revoked => Ok(Revocation::Pending),
                 Reply::NotHeld => Ok(Revocation::NotHeld),
                 other => Err(unexpected(&other)),
             }

@@ -124,16 +124,17 @@ impl Wire {
             Error::new(ErrorKind::Unavailable, "the engine cannot be reached; is it running?")
                 .caused_by(error)
         })?;
-        let lost = |error: io::Error| unknown("the connection broke before the reply").caused_by(error);
+        let lost = |error: io::Error| unknown("the connection was lost before the reply").caused_by(error);
         let mut connection = BufReader::new(connection);
         connection.write_all(line.as_bytes()).await.map_err(lost)?;
         line.clear();
         connection.read_line(&mut line).await.map_err(lost)?;
         if !line.ends_with('\n') {
-            return Err(unknown("the engine hung up before the reply"));
+            return Err(unknown("the engine closed the connection before the reply"));
         }
-        serde_json::from_str(&line)
-            .map_err(|error| Error::new(ErrorKind::Unexpected, "the reply makes no sense").caused_by(error))
+        serde_json::from_str(&line).map_err(|error| {
+            Error::new(ErrorKind::Unexpected, "the reply cannot be decoded").caused_by(error)
+        })
     }
 }
 
@@ -159,5 +160,5 @@ pub(super) fn unexpected(reply: &impl std::fmt::Debug) -> Error {
 
 /// The engine says that the claim is over: withdrawn, or its session ended.
 pub(super) fn over() -> Error {
-    Error::new(ErrorKind::Lost, "the claim is over before it became a lock; take the lock again")
+    Error::new(ErrorKind::Lost, "the claim ended before it was granted; take the lock again")
 }

@@ -61,7 +61,7 @@ impl Run {
             0 if self.overruns.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer).is_ok() => {
                 Some(Loss::Overrun)
             }
-            1 | 2 if self.operator.capabilities().revoke == Revoke::Forced => Some(Loss::Revoked),
+            1 | 2 if self.operator.capabilities().revoke != Revoke::Cooperative => Some(Loss::Revoked),
             _ => Some(Loss::Left),
         }
     }
@@ -76,7 +76,7 @@ impl Run {
                 None
             }
             Loss::Revoked => {
-                self.operator.revoke(&self.lock, token).await.expect("the engine answers");
+                self.operator.revoke_by_force(&self.lock, token).await.expect("the engine answers");
                 Some(guard)
             }
         };
@@ -108,7 +108,7 @@ impl Run {
             let request = if let Some(Loss::Overrun) = loss { request.no_renew() } else { request };
             let Ok(guard) = request.acquire().await else {
                 failures += 1;
-                assert!(failures < 100, "nobody gets the lock any more");
+                assert!(failures < 100, "no client gets the lock any more");
                 continue;
             };
             // A machine that is busy may have taken longer than a short ttl.
@@ -155,7 +155,7 @@ impl Run {
                 ledger.wrote.fetch_max(token, Ordering::SeqCst);
             }
             Err(error) if error.kind() == ErrorKind::Lost => {
-                assert!(Stale::of(&error).is_some(), "refused in another way: {error:?}");
+                assert!(Stale::of(&error).is_some(), "the write was refused for another reason: {error:?}");
                 ledger.refused.fetch_add(1, Ordering::SeqCst);
             }
             Err(error) => {
@@ -209,8 +209,8 @@ pub async fn holders_that_lose_their_locks_lose_no_update(
     }
     let took = began.elapsed();
     let last = run.operator.lock(&run.lock).ttl(long(&run.operator)).wait(PATIENCE);
-    let last = last.acquire().await.expect("everybody has left");
+    let last = last.acquire().await.expect("all clients have finished");
     let (proof, mut register) = (Proof::of(&last).expect("it is held"), resource.open(&place).await);
-    let fenced = register.enter(&proof).await.expect("nobody newer was here");
+    let fenced = register.enter(&proof).await.expect("no newer token was admitted");
     run.ledger.judge(fenced, register.peek().await, took)
 }

@@ -92,14 +92,14 @@ impl Ledger {
             lost: count(&self.plain.accepted) - plain.count as usize,
         };
         assert_eq!(count(&self.fenced.stale), 0, "stale writes were accepted: {judgement}");
-        assert_eq!(count(&self.fenced.stepped_back), 0, "tokens stepped back: {judgement}");
+        assert_eq!(count(&self.fenced.stepped_back), 0, "tokens decreased: {judgement}");
         assert_eq!(count(&self.fenced.lost), 0, "updates were lost: {judgement}");
         let counted = fenced.count as usize;
         assert!(
             (writes..=writes + unknown).contains(&counted),
             "{counted} writes are there of those that were accepted: {judgement}"
         );
-        assert!(judgement.refused > 0, "nobody came too late: {judgement}");
+        assert!(judgement.refused > 0, "no write came too late: {judgement}");
         assert!(judgement.lost > 0 && judgement.stale > 0, "without the fence nothing was lost: {judgement}");
         judgement
     }

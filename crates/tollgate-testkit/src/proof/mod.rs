@@ -53,7 +53,7 @@ impl FromStr for Entry {
         let numbers: Vec<u64> = text.split(' ').map_while(|number| number.parse().ok()).collect();
         match numbers[..] {
             [count, token, id] => Ok(Self { count, token, id }),
-            _ => Err(format!("{text:?} is not what anybody wrote")),
+            _ => Err(format!("{text:?} is not an entry that a client wrote")),
         }
     }
 }

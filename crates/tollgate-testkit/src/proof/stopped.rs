@@ -75,7 +75,7 @@ async fn hold(cast: &Cast, errand: Errand) {
     let request = locks.lock(&errand.lock).ttl(short(&locks));
     let guard = request.acquire().await.expect("the lock is free");
     let proof = Proof::of(&guard).expect("the lock is held");
-    let fenced = register.enter(&proof).await.expect("nobody was here");
+    let fenced = register.enter(&proof).await.expect("no token was admitted before");
     let plain = register.peek().await;
     say(&Reply::Read { token: guard.token().get(), fenced, plain });
     let mut guard = Some(guard);
@@ -114,7 +114,7 @@ impl Scene {
         let Ok(Reply::Read { token, fenced, plain }) = holder.reply().await else {
             panic!("the holder did not get the lock and read")
         };
-        assert_eq!((fenced, plain), Default::default(), "nobody wrote before");
+        assert_eq!((fenced, plain), Default::default(), "no client wrote before");
         Self { holder, token, errand }
     }
 
@@ -135,19 +135,19 @@ pub(super) async fn a_stopped_holder_is_refused(cast: &Cast, engine: Engine, res
     assert!(guard.token().get() > scene.token);
     let proof = Proof::of(&guard).expect("the lock is held");
     let mut register = resource.open(&scene.errand.place).await;
-    let seen = register.enter(&proof).await.expect("nobody newer was here");
+    let seen = register.enter(&proof).await.expect("no newer token was admitted");
     assert_eq!((seen, register.peek().await), Default::default(), "the holder was stopped before it wrote");
     let mine = seen.next(&proof, SUCCESSOR);
-    register.write(&proof, mine).await.expect("nobody newer was here");
+    register.write(&proof, mine).await.expect("no newer token was admitted");
     register.overwrite(mine).await;
 
     scene.holder.signal(Signal::CONT);
     let late = scene.told(&Order::Write).await;
     assert_eq!(late, Reply::Wrote { fenced: Verdict::Stale(scene.token), believes: false });
     assert_eq!(
-        register.enter(&proof).await.expect("nobody newer was here"),
+        register.enter(&proof).await.expect("no newer token was admitted"),
         mine,
-        "a stale write was let in"
+        "a stale write was accepted"
     );
     let plain = register.peek().await;
     let destroyed = Entry { count: 1, token: scene.token, id: HOLDER };
@@ -165,18 +165,21 @@ pub(super) async fn a_stopped_holder_keeps_others_out(cast: &Cast, engine: Engin
     // The time itself is what nothing must come of.
     tokio::time::sleep(short(&locks).max(Duration::from_secs(1)) * 3).await;
     let entered = others.lock(&scene.errand.lock).try_acquire().await.expect("the engine answers");
-    assert!(entered.is_none() && !waits.is_finished(), "somebody got in beside a stopped holder");
+    assert!(
+        entered.is_none() && !waits.is_finished(),
+        "another client was granted the lock beside a stopped holder"
+    );
 
     scene.holder.signal(Signal::CONT);
     let late = scene.told(&Order::Write).await;
     assert_eq!(late, Reply::Wrote { fenced: Verdict::Accepted, believes: true });
     assert_eq!(scene.told(&Order::Release).await, Reply::Released(true));
-    let guard = tokio::time::timeout(PATIENCE, waits).await.expect("the next is in");
-    let guard = guard.expect("nobody panics").expect("the lock is free");
+    let guard = tokio::time::timeout(PATIENCE, waits).await.expect("the next claim is granted");
+    let guard = guard.expect("no task panics").expect("the lock is free");
     let proof = Proof::of(&guard).expect("the lock is held");
     let mut register = resource.open(&scene.errand.place).await;
     let written = Entry { count: 1, token: scene.token, id: HOLDER };
-    let seen = register.enter(&proof).await.expect("nobody newer was here");
+    let seen = register.enter(&proof).await.expect("no newer token was admitted");
     assert_eq!((seen, register.peek().await), (written, written), "the holder's write is there");
     guard.release().await.expect("the engine answers");
 }

@@ -128,3 +128,29 @@ async fn run_gives_its_value_though_the_release_is_never_answered() {
     let run = locks.lock("run").ttl(TTL).run(async |_| 7);
     assert_eq!(within(ms(5000), "run returns", run).await.unwrap(), 7);
 }
+
+/// The error of the work is told even if the lock was lost meanwhile; a lost lock is told if the work itself went well.
+#[tokio::test]
+async fn try_run_tells_one_error_and_releases() {
+    #[derive(Debug)]
+    enum Failure {
+        OfWork,
+        OfLock(ErrorKind),
+    }
+    impl From<tollgate_core::Error> for Failure {
+        fn from(error: tollgate_core::Error) -> Self {
+            Self::OfLock(error.kind())
+        }
+    }
+    let backend = memory();
+    let locks = locks(&backend);
+    let done: Result<u8, Failure> = locks.lock("run").ttl(TTL).try_run(async |_| Ok(7)).await;
+    assert!(matches!(done, Ok(7)));
+    let failed: Result<(), Failure> =
+        locks.lock("run").ttl(TTL).try_run(async |_| Err(Failure::OfWork)).await;
+    assert!(matches!(failed, Err(Failure::OfWork)));
+    until_idle(&*backend, "run").await;
+    let endless = locks.lock("run").ttl(TTL).max_hold(TTL / 3);
+    let lost: Result<(), Failure> = endless.try_run(async |_| std::future::pending().await).await;
+    assert!(matches!(lost, Err(Failure::OfLock(ErrorKind::Lost))), "{lost:?}");
+}

@@ -37,6 +37,26 @@ async fn what_may_have_been_executed_is_indeterminate_after_the_limit() {
 }
 
 #[tokio::test]
+async fn an_engine_that_is_silent_from_the_start_is_not_waited_for() {
+    let (faulty, backend) = limited();
+    let locks = locks(&backend);
+    faulty.next(Operation::Acquire, Trouble::Silence);
+    expect_limit(ErrorKind::Indeterminate, locks.lock("a").acquire()).await;
+    until_idle(&*backend, "a").await;
+}
+
+#[tokio::test]
+async fn a_busy_lock_is_waited_for_beyond_the_limit() {
+    let (_, backend) = limited();
+    let locks = locks(&backend);
+    let held = locks.lock("a").acquire().await.unwrap();
+    let waiting = tokio::spawn(locks.lock("a").acquire());
+    tokio::time::sleep(LIMIT * 3).await;
+    held.release().await.unwrap();
+    drop(soon("it gets in", waiting).await.unwrap().unwrap());
+}
+
+#[tokio::test]
 async fn a_try_that_is_given_up_by_the_limit_leaves_nothing_behind() {
     let (faulty, backend) = limited();
     faulty.next(Operation::TryAcquire, Trouble::SilenceAfter);
@@ -65,6 +85,7 @@ impl Layer for Unseen {
         &'a self,
         _: &'a LockName,
         _: tollgate_core::Token,
+        _: tollgate_core::RevokeMode,
     ) -> BoxFuture<'a, Result<tollgate_core::Revocation>> {
         Box::pin(std::future::pending())
     }
@@ -83,7 +104,11 @@ async fn what_only_looks_is_timed_out_after_the_limit() {
     expect_limit(ErrorKind::Timeout, async { list.next().await.expect("an error") }).await;
     assert!(list.next().await.is_none(), "it ends there");
     assert!(list.next().await.is_none(), "and may be asked again");
-    expect_limit(ErrorKind::Indeterminate, backend.revoke(&name("a"), tollgate_core::Token::MIN)).await;
+    expect_limit(
+        ErrorKind::Indeterminate,
+        backend.revoke(&name("a"), tollgate_core::Token::MIN, tollgate_core::RevokeMode::Force),
+    )
+    .await;
     soon("close does not wait for ever", backend.close()).await;
 }
 

@@ -54,7 +54,10 @@ async fn events_tell_how_each_grant_ended_and_only_of_the_prefix() {
         let grant = granted(&*backend, &claim(lock, ms(50))).await;
         match end {
             Happening::Released => drop(backend.release(&grant).await.unwrap()),
-            Happening::Revoked => drop(backend.revoke(&grant.name, grant.token).await.unwrap()),
+            Happening::Revoked => {
+                let revoked = backend.revoke(&grant.name, grant.token, RevokeMode::Force).await;
+                assert_eq!(revoked.unwrap(), tollgate_core::Revocation::Revoked);
+            }
             _ => {}
         }
         backend.release(&unseen).await.unwrap();
@@ -63,6 +66,59 @@ async fn events_tell_how_each_grant_ended_and_only_of_the_prefix() {
     for expected in expected {
         let event = soon("an event comes", events.next()).await.unwrap().unwrap();
         assert_eq!((event.name.as_str(), event.token, event.what), expected);
+    }
+}
+
+/// 20 grants of a few milliseconds, most of them handed over from one client to another.
+#[tokio::test]
+async fn events_name_the_holder_of_every_grant_and_every_release() {
+    let backend = memory();
+    let mut events = backend.events("");
+    let turns = [1, 2].map(|_| {
+        let locks = locks(&backend);
+        tokio::spawn(async move {
+            let mut tokens = Vec::new();
+            for _ in 0..10 {
+                let guard = locks.lock("steady").meta("job", "steady").acquire().await.unwrap();
+                tokens.push(guard.token());
+                tokio::time::sleep(ms(2)).await;
+                guard.release().await.unwrap();
+            }
+            tokens
+        })
+    });
+    let mut tokens = Vec::new();
+    for turn in turns {
+        tokens.extend(turn.await.unwrap());
+    }
+    tokens.sort_unstable();
+    for token in tokens {
+        for what in [Happening::Granted, Happening::Released] {
+            let event = soon("an event comes", events.next()).await.unwrap().unwrap();
+            assert_eq!((event.token, event.what), (token, what));
+            let holder = event.holder.expect("the holder is named");
+            assert_eq!((holder.pid, &*holder.meta["job"]), (std::process::id(), "steady"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn events_tell_a_broken_lock_from_a_released_one() {
+    let backend = memory();
+    let mut events = backend.events("");
+    let mut expected = Vec::new();
+    for end in [Happening::Released, Happening::Revoked] {
+        let grant = granted(&*backend, &claim("lock", ms(5000))).await;
+        if end == Happening::Revoked {
+            let revoked = backend.revoke(&grant.name, grant.token, RevokeMode::Ask).await;
+            assert_eq!(revoked.unwrap(), tollgate_core::Revocation::Pending);
+        }
+        backend.release(&grant).await.unwrap();
+        expected.extend([(grant.token, Happening::Granted), (grant.token, end)]);
+    }
+    for expected in expected {
+        let event = soon("an event comes", events.next()).await.unwrap().unwrap();
+        assert_eq!((event.token, event.what), expected);
     }
 }
 

@@ -71,7 +71,7 @@ async fn a_revoked_lock_of_a_session_is_lost_by_the_next_renewal() {
     let locks = locks(&backend);
     let guard = locks.lock("lock").ttl(ms(900)).acquire().await.unwrap();
     let other = locks.lock("other").ttl(ms(900)).acquire().await.unwrap();
-    locks.revoke("lock", guard.token()).await.unwrap();
-    assert_eq!(soon("the loss is signalled", guard.lost()).await, LossCause::Gone);
+    locks.revoke_by_force("lock", guard.token()).await.unwrap();
+    assert_eq!(soon("the loss is signalled", guard.lost()).await, LossCause::Revoked);
     other.check().expect("the session goes on");
 }

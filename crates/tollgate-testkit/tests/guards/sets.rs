@@ -34,7 +34,7 @@ async fn one_lost_while_waiting_for_the_next_is_an_error() {
     let set = tokio::spawn(locks.lock_all(["a", "b"]).ttl(ms(600)).acquire());
     until(&*backend, "b", 1, 1).await;
     let first = backend.inspect(&name("a")).await.unwrap().unwrap().holders[0].token.unwrap();
-    other.revoke("a", first).await.unwrap();
+    other.revoke_by_force("a", first).await.unwrap();
     let error = expect_kind(soon("the set gives up", set).await.unwrap(), ErrorKind::Lost);
     assert_eq!(error.lock(), Some(&name("a")));
     until(&*backend, "b", 1, 0).await;
@@ -65,7 +65,7 @@ async fn a_set_of_which_one_was_lost_says_so_when_released() {
     let locks = locks(&backend);
     for lost in ["a", "b"] {
         let set = locks.lock_all(["a", "b"]).acquire().await.unwrap();
-        locks.revoke(lost, set.get(lost).unwrap().token()).await.unwrap();
+        locks.revoke_by_force(lost, set.get(lost).unwrap().token()).await.unwrap();
         assert_eq!(set.release().await.unwrap(), Release::AlreadyLost, "{lost} was lost");
         for free in ["a", "b"] {
             assert_eq!(backend.inspect(&name(free)).await.unwrap(), None, "{free} is still held");

@@ -24,5 +24,5 @@ fn a_crowd_that_is_in_together_is_caught() {
     let case = conformance::named("many_waiters_are_all_served");
     let verdict = conformance::run(case, Arc::new(Everybody), PATIENCE);
     // The task that saw it panicked, and the case tells of that task.
-    assert!(verdict.unwrap_err().contains("two were in at once"));
+    assert!(verdict.unwrap_err().contains("two holders overlapped"));
 }

@@ -7,7 +7,7 @@ use tollgate_core::BootClock;
 pub(crate) use tollgate_core::layer::Layer;
 pub(crate) use tollgate_core::{
     Attempt, Backend, BoxFuture, Capabilities, Claim, Clock, Deadline, Details, Error, ErrorKind, Extension,
-    Grant, GuardState, Keeper, LockName, Locks, LossCause, Mode, Release, Result,
+    Grant, GuardState, Keeper, LockName, Locks, LossCause, Mode, Release, Result, RevokeMode,
 };
 pub(crate) use tollgate_embedded::MemoryBackend;
 use tollgate_testkit::fakes::session::{self, SessionBackend};

@@ -1,6 +1,6 @@
 //! The engine without a queue: a table of leases, and a counter for the tokens.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -44,6 +44,7 @@ pub(super) enum Request {
     Revoke {
         name: LockName,
         token: Token,
+        by_force: bool,
     },
 }
 
@@ -58,6 +59,8 @@ pub(super) enum Reply {
     Done,
     /// There is no such grant, or no longer.
     NotHeld,
+    /// The holder was asked to leave, or its lock was taken away.
+    Revoked,
     /// That claim was over before this request came.
     Over,
     /// What was looked for.
@@ -79,6 +82,8 @@ pub(super) struct Table {
     /// One counter for all names: it outlives them.
     tokens: u64,
     ended: Ended,
+    /// Whose grants were revoked. Owner ids do not come again.
+    revoked: HashSet<OwnerId>,
 }
 
 impl Table {
@@ -101,6 +106,9 @@ impl Table {
     }
 
     fn extend(&mut self, name: &LockName, owner: OwnerId, ttl: Duration, details: Option<Details>) -> Reply {
+        if self.revoked.contains(&owner) {
+            return Reply::Revoked;
+        }
         let Some(lease) = self.leases.get_mut(name).filter(|lease| lease.owner == owner) else {
             return Reply::NotHeld;
         };
@@ -111,6 +119,14 @@ impl Table {
             lease.details = details;
         }
         Reply::Done
+    }
+
+    fn revoke(&mut self, name: &LockName, token: Token, by_force: bool) -> Reply {
+        let Some(lease) = self.leases.get(name).filter(|lease| lease.token == token) else {
+            return Reply::NotHeld;
+        };
+        self.revoked.insert(lease.owner);
+        if by_force { self.end(name, |lease| lease.token == token) } else { Reply::Revoked }
     }
 
     /// Ends the lease on `name` if it is the one that is meant.
@@ -162,7 +178,7 @@ impl Engine for Table {
             Request::Release { name, owner } => self.end(&name, |lease| lease.owner == owner),
             Request::Inspect { name } => self.look(|other| *other == name),
             Request::List { prefix } => self.look(|name| name.as_str().starts_with(&prefix)),
-            Request::Revoke { name, token } => self.end(&name, |lease| lease.token == token),
+            Request::Revoke { name, token, by_force } => self.revoke(&name, token, by_force),
         })
     }
 

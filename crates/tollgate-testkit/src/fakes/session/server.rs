@@ -33,7 +33,7 @@ pub(super) enum Request {
     /// Look at many.
     List { prefix: String },
     /// Break a lock.
-    Revoke { name: LockName, token: Token },
+    Revoke { name: LockName, token: Token, by_force: bool },
     /// Tell the time.
     Time,
 }
@@ -61,6 +61,8 @@ pub(super) enum Reply {
     Done,
     /// There is no such grant, or no longer.
     NotHeld,
+    /// The holder was asked to leave, or its lock was taken away.
+    Revoked,
     /// There is no such session, or no longer. Nothing was done.
     NoSession,
     /// The claim was over before it became a lock.
@@ -101,6 +103,8 @@ pub(super) struct Sessions {
     /// The number of what a holder said last.
     said: HashMap<OwnerId, u32>,
     ended: Ended,
+    /// Whose grants were revoked. Owner ids do not come again.
+    revoked: HashSet<OwnerId>,
 }
 
 impl Sessions {
@@ -167,6 +171,9 @@ impl Sessions {
         details: Option<Details>,
         renew: bool,
     ) -> Reply {
+        if self.revoked.contains(&owner) {
+            return Reply::Revoked;
+        }
         if !self.sessions.contains_key(&session) {
             return Reply::NoSession;
         }
@@ -205,9 +212,10 @@ impl Sessions {
         }
     }
 
-    fn revoke(&mut self, name: LockName, token: Token) -> Reply {
-        match self.apply(queue::Command::Revoke { name, token }) {
+    fn revoke(&mut self, name: LockName, token: Token, by_force: bool) -> Reply {
+        match self.apply(queue::Command::Revoke { name, token, by_force }) {
             queue::Answer::Revoked => Reply::Done,
+            queue::Answer::AskedToLeave => Reply::Revoked,
             _ => Reply::NotHeld,
         }
     }
@@ -224,7 +232,11 @@ impl Sessions {
                         let _ = waiting.send(Reply::Granted { token, age, waited: true });
                     }
                 }
-                queue::Event::Revoked { owner, .. } => self.bury(owner),
+                queue::Event::AskedToLeave { owner, .. } => drop(self.revoked.insert(owner)),
+                queue::Event::Revoked { owner, .. } => {
+                    self.revoked.insert(owner);
+                    self.bury(owner);
+                }
                 queue::Event::Expired { .. }
                 | queue::Event::Abandoned { .. }
                 | queue::Event::Deadlock { .. } => {}
@@ -305,7 +317,7 @@ impl Engine for Sessions {
             Request::List { prefix } => {
                 Reply::Locks(self.queue.list(&prefix).iter().map(|view| self.look(view)).collect())
             }
-            Request::Revoke { name, token } => self.revoke(name, token),
+            Request::Revoke { name, token, by_force } => self.revoke(name, token, by_force),
             Request::Time => Reply::Time(time()),
         })
     }

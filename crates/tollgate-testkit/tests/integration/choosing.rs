@@ -1,6 +1,4 @@
 //! The table in `docs/choosing.md` is what the backends declare: their suites hold them to the same files.
-#![allow(clippy::unwrap_used)]
-
 use std::path::Path;
 
 /// Who has a column, and the file of what it declares.

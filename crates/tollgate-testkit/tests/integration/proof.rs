@@ -1,6 +1,4 @@
 //! Fences that have a flaw, in memory: many holders that lose their locks find each of them out.
-#![allow(clippy::unwrap_used)]
-
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;

@@ -1,6 +1,4 @@
 //! The gate in memory, and that its refusals are counted.
-#![allow(clippy::unwrap_used)]
-
 use std::sync::Arc;
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};

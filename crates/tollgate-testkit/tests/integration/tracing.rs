@@ -68,7 +68,7 @@ async fn every_operation_has_a_span_with_its_outcome() {
     lines.until(&["events{", "prefix=\"orders/\""]).await;
     guard.descriptor().unwrap_err();
     lines.until(&["descriptor{", "lock=orders/42"]).await;
-    locks.revoke("orders/42", guard.token()).await.unwrap();
+    locks.revoke_by_force("orders/42", guard.token()).await.unwrap();
     lines.until(&["revoke{", "outcome=\"revoked\""]).await;
     guard.lost().await;
     lines.until(&["WARN", "a lock is lost", "lock=orders/42", "cause="]).await;
