@@ -1,12 +1,14 @@
 //! The agenda: which guards will need the keeper, and when.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use tokio::sync::Notify;
-use tollgate_types::Moment;
+use tollgate_types::{Moment, OwnerId};
 
+use crate::backend::{BoxStream, LossCause};
 use crate::capabilities::Liveness;
 use crate::clock::Clock;
 use crate::hold::Hold;
@@ -22,6 +24,8 @@ pub(crate) struct Agenda {
     clock: Arc<dyn Clock>,
     due: Mutex<Due<Entry>>,
     changed: Notify,
+    /// The guards that have tasks of their own by now.
+    kept: Mutex<HashMap<OwnerId, Arc<Hold>>>,
 }
 
 /// What will be due, and when the agenda's task looks next.
@@ -75,7 +79,13 @@ impl<T> Due<T> {
 impl Agenda {
     pub(crate) fn start(keeper: Keeper, clock: Arc<dyn Clock>) -> Arc<Self> {
         let due = Mutex::new(Due::new());
-        let agenda = Arc::new(Self { keeper: keeper.clone(), clock, due, changed: Notify::new() });
+        let agenda = Arc::new(Self {
+            keeper: keeper.clone(),
+            clock,
+            due,
+            changed: Notify::new(),
+            kept: Mutex::default(),
+        });
         keeper.spawn(agenda.clone().serve());
         agenda
     }
@@ -109,6 +119,27 @@ impl Agenda {
         self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn kept(&self) -> MutexGuard<'_, HashMap<OwnerId, Arc<Hold>>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells guards that their locks were revoked, as the engine tells of it.
+    pub(crate) async fn hear(self: Arc<Self>, mut revocations: BoxStream<'static, OwnerId>) {
+        while let Some(owner) = revocations.next().await {
+            // Rare enough to look at everything.
+            let due = self
+                .due()
+                .entries
+                .values()
+                .find(|entry| entry.hold.grant.owner == owner)
+                .map(|entry| entry.hold.clone());
+            let hold = due.or_else(|| self.kept().get(&owner).cloned());
+            if let Some(hold) = hold {
+                hold.lose(LossCause::Revoked);
+            }
+        }
+    }
+
     async fn serve(self: Arc<Self>) {
         loop {
             let now = self.clock.now();
@@ -121,13 +152,31 @@ impl Agenda {
                 (ready, due.armed)
             };
             for entry in ready.into_values() {
-                self.keeper.spawn(keep(entry.hold, entry.renew_at));
+                let agenda = self.clone();
+                self.keeper.spawn(async move {
+                    let owner = entry.hold.grant.owner;
+                    agenda.kept().insert(owner, entry.hold.clone());
+                    let _forget = Forget { agenda: &agenda, owner };
+                    keep(entry.hold, entry.renew_at).await;
+                });
             }
             tokio::select! {
                 () = self.clock.sleep_until(next) => {}
                 () = self.changed.notified() => {}
             }
         }
+    }
+}
+
+/// Forgets a guard whose task has ended, also by a panic.
+struct Forget<'a> {
+    agenda: &'a Agenda,
+    owner: OwnerId,
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        self.agenda.kept().remove(&self.owner);
     }
 }
 

@@ -23,7 +23,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use futures_core::Stream;
-use tollgate_types::{Age, LockName, Token};
+use tollgate_types::{Age, LockName, OwnerId, Token};
 
 use crate::capabilities::Capabilities;
 use crate::claim::{Claim, Details};
@@ -127,14 +127,41 @@ pub trait Backend: Send + Sync + 'static {
         false
     }
 
-    /// Breaks the lock of the holder with `token`, as an operator does, and hands it on.
-    fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>>;
+    /// Breaks the lock of the holder with `token`, as an operator or an older party does.
+    ///
+    /// [`RevokeMode::Ask`] marks the grant and tells the holder:
+    ///
+    /// - The grant is not renewed any more: [`extend`](Self::extend) answers `Lost { Revoked }` and changes nothing.
+    /// - The holder keeps the lock until it releases it, or until the time that its last renewal gave it is over; where nothing
+    ///   expires, until its connection or process ends. No claim that it keeps out is granted before.
+    /// - The holder is told at once where the engine can tell it ([`lost`](Self::lost), [`revocations`](Self::revocations)), and
+    ///   by its next renewal otherwise.
+    /// - Answers `Pending`, or `Revoked` if the holder has left by then. May be repeated.
+    ///
+    /// [`RevokeMode::Force`] ends the grant at once and hands the lock on, whatever the holder is doing. Its `extend` answers
+    /// `Lost { Revoked }`, too.
+    ///
+    /// `NotHeld` if no grant has that token.
+    fn revoke<'a>(
+        &'a self,
+        name: &'a LockName,
+        token: Token,
+        mode: RevokeMode,
+    ) -> BoxFuture<'a, Result<Revocation>>;
+
+    /// The owner ids of grants that were revoked, as the engine tells of them: a hint that comes before the next renewal.
+    /// Called once for each client. `None` where the engine does not tell.
+    ///
+    /// Ends when the backend is dropped, and does not keep it alive.
+    fn revocations(&self) -> Option<BoxStream<'static, OwnerId>> {
+        None
+    }
 
     /// The engine's time, for a party's first claim: a number that later parties get a larger one than, as near as the
     /// engine can tell. Only where there is a queue.
     fn age(&self) -> BoxFuture<'_, Result<Age>> {
         let backend = self.capabilities().backend;
-        let none = Error::unsupported(format!("the {backend} backend does not tell the time"));
+        let none = Error::unsupported(format!("the {backend} backend cannot report its engine's time"));
         Box::pin(std::future::ready(Err(none)))
     }
 
@@ -194,6 +221,13 @@ pub enum Note<'a> {
         /// How long it was held here.
         held: Duration,
     },
+    /// A request whose time to wait is over gave up.
+    WaitOver {
+        /// How long it had waited.
+        waited: Duration,
+        /// Whether the engine still answered: without an answer the lock is not known to be busy.
+        answered: bool,
+    },
     /// A renewal failed, or was not answered in time.
     RenewalFailed(&'a Grant),
     /// A release or withdrawal of this lock is not answered, and is repeated.
@@ -204,7 +238,8 @@ pub enum Note<'a> {
 
 fn no_descriptor(capabilities: &Capabilities) -> Error {
     Error::unsupported(format!(
-        "a lock of the {} backend cannot be left to another process; keep it in the one that works, as tollgate run does",
+        "a lock of the {} backend cannot be handed to another process; keep it in the process that does \
+         the work, as tollgate run does",
         capabilities.backend
     ))
 }
@@ -266,6 +301,33 @@ pub enum Release {
     AlreadyLost,
 }
 
+/// How a lock is broken.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tollgate::Result<()> {
+/// let locks = tollgate::connect("memory:doc-revoke-mode").await?;
+/// use tollgate::{LossCause, Revocation};
+///
+/// let guard = locks.lock("a").acquire().await?;
+/// // RevokeMode::Ask: the holder is told, and the lock waits for it to leave.
+/// assert_eq!(locks.revoke("a", guard.token()).await?, Revocation::Pending);
+/// assert_eq!(guard.lost().await, LossCause::Revoked);
+/// assert!(locks.lock("a").try_acquire().await?.is_none());
+/// // RevokeMode::Force: the lock is free, whatever the holder is doing.
+/// assert_eq!(locks.revoke_by_force("a", guard.token()).await?, Revocation::Revoked);
+/// # drop(guard);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RevokeMode {
+    /// The holder is told to leave. The lock is handed on when it has left, or when its time is over.
+    Ask,
+    /// The lock is handed on at once, while the holder may still be at work.
+    Force,
+}
+
 /// How breaking a lock ended.
 ///
 /// ```
@@ -285,7 +347,7 @@ pub enum Release {
 pub enum Revocation {
     /// The holder is out.
     Revoked,
-    /// The holder was asked to leave and has not done so yet.
+    /// The holder was asked to leave and has not left yet. It is not renewed any more.
     Pending,
     /// Nobody holds the lock with that token.
     NotHeld,
@@ -346,7 +408,7 @@ impl std::fmt::Display for LossCause {
             Self::Expired => "it was not renewed in time",
             Self::Gone => "the engine no longer has it",
             Self::Revoked => "an operator broke it",
-            Self::SessionEnded => "the session it hung on ended",
+            Self::SessionEnded => "its session ended",
             Self::MaxHold => "it was held for as long as max_hold allows",
             Self::Stalled => "the work made no progress for as long as stall_after allows",
             Self::Released => "it was released",

@@ -171,15 +171,15 @@ pub enum Adopt {
 /// let locks = tollgate::connect("memory:doc-cap-revoke").await?;
 /// use tollgate::capabilities::Revoke;
 ///
-/// assert_eq!(locks.capabilities().revoke, Revoke::Forced);
+/// assert_eq!(locks.capabilities().revoke, Revoke::AskOrForce);
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Revoke {
-    /// The holder is out at once, whatever it does.
-    Forced,
-    /// The holder is asked to leave.
+    /// The holder is asked to leave, or is out at once if that is wanted.
+    AskOrForce,
+    /// The holder can only be asked to leave.
     Cooperative,
 }
 
@@ -227,7 +227,9 @@ impl Capabilities {
         if bytes <= most {
             return Ok(());
         }
-        Err(Error::invalid(format!("a lock's name has at most {most} bytes here, this one has {bytes}")))
+        Err(Error::invalid(format!(
+            "a lock name has at most {most} bytes on this backend, this one has {bytes}"
+        )))
     }
 
     /// Refuses a mode the backend does not have.
@@ -266,7 +268,7 @@ impl Capabilities {
         };
         let backend = self.backend;
         Err(Error::unsupported(format!(
-            "a grant of the {backend} backend lives and dies with its {dies_with}"
+            "a grant of the {backend} backend cannot be adopted: it ends with its {dies_with}"
         )))
     }
 
@@ -274,7 +276,7 @@ impl Capabilities {
     pub fn check_on_deadlock(&self, policy: OnDeadlock) -> Result<()> {
         let needs = match policy {
             OnDeadlock::Detect if !self.detect => {
-                "an engine that sees who waits for whom; use wait-die, or a set"
+                "an engine that sees which party waits for which; use wait-die, or a set"
             }
             OnDeadlock::WaitDie | OnDeadlock::WoundWait if self.queue == Queue::Polling => {
                 "a queue; take the locks as a set, or wait for a limited time"

@@ -1,6 +1,8 @@
 //! A claim: one attempt to take a lock.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -32,6 +34,8 @@ pub struct Claim {
     /// Wants a lease of its own, which ends with nobody else's: nobody will renew it, or another process
     /// will adopt it. Engines with one session per client open another one for it.
     pub standalone: bool,
+    /// What the engine has answered so far, if the claim waits.
+    pub wait_status: WaitStatus,
 }
 
 impl Claim {
@@ -48,8 +52,48 @@ impl Claim {
             on_deadlock: OnDeadlock::Timeout,
             lock_delay: Duration::ZERO,
             standalone: false,
+            wait_status: WaitStatus::default(),
         }
     }
+}
+
+/// Whether the engine has answered that a waiting claim is behind others. All copies of a claim share it.
+///
+/// Only the engine's answer makes a lock busy: while the engine is silent, the lock may as well be free. A backend reports the
+/// answer with [`set_queued`](Self::set_queued); [`wait::poll`](crate::wait::poll) and [`queued::wait`](crate::queued::wait) do
+/// it for their engines.
+#[derive(Debug, Clone, Default)]
+pub struct WaitStatus(Arc<AtomicU8>);
+
+impl WaitStatus {
+    const QUEUED: u8 = 1;
+    const OVER: u8 = 2;
+
+    /// The engine has answered that the claim has to wait.
+    pub fn set_queued(&self) {
+        self.0.store(Self::QUEUED, Ordering::Release);
+    }
+
+    /// Whether the engine has answered that the claim has to wait.
+    pub fn is_queued(&self) -> bool {
+        self.0.load(Ordering::Acquire) == Self::QUEUED
+    }
+
+    /// The time to wait is over. Answers whether the engine had answered by then.
+    pub(crate) fn set_over(&self) -> bool {
+        self.0.swap(Self::OVER, Ordering::AcqRel) == Self::QUEUED
+    }
+
+    /// Whether the time to wait is over: [`Note::WaitOver`](crate::Note::WaitOver) tells the outcome then.
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.load(Ordering::Acquire) == Self::OVER
+    }
+}
+
+/// Milliseconds since 1970, by the wall clock.
+pub(crate) fn wall_clock_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Who holds or waits, for people who look. Nothing is decided by it but who may wait, by claims with a deadlock policy.
@@ -90,11 +134,10 @@ impl Details {
     }
 
     fn of_process(pid: u32) -> Self {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
             host: host_name().to_owned(),
             pid,
-            since_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
+            since_ms: wall_clock_ms(),
             meta: BTreeMap::new(),
             revision: 0,
             stake: None,
@@ -105,7 +148,8 @@ impl Details {
         let bytes: usize = self.meta.iter().map(|(key, value)| key.len() + value.len()).sum();
         if bytes > Self::MAX_META_BYTES {
             return Err(Error::invalid(format!(
-                "meta has {bytes} bytes, at most {} fit; keep large things elsewhere and put a reference here",
+                "meta has {bytes} bytes, and the limit is {}; store large data elsewhere and put a \
+                 reference here",
                 Self::MAX_META_BYTES
             )));
         }

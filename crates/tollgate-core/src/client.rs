@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use tollgate_types::{LockName, Token};
 
 use crate::agenda::Agenda;
-use crate::backend::{Backend, BoxStream, Revocation};
+use crate::backend::{Backend, BoxStream, Revocation, RevokeMode};
 use crate::capabilities::Capabilities;
 use crate::clock::{BootClock, Clock};
 use crate::count::Count;
@@ -66,6 +66,9 @@ impl Locks {
     pub fn with_clock(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>) -> Result<Self> {
         let keeper = Keeper::global()?;
         let agenda = Agenda::start(keeper.clone(), clock.clone());
+        if let Some(revocations) = backend.revocations() {
+            drop(keeper.spawn(agenda.clone().hear(revocations)));
+        }
         let (guards, claims, background) = (Count::default(), Count::default(), Count::default());
         let closed = watch::Sender::new(false);
         let client = Client { backend, clock, keeper, agenda, guards, claims, background, closed };
@@ -211,7 +214,8 @@ impl Locks {
         self.client.backend.events(prefix)
     }
 
-    /// Breaks the lock of the holder with `token`.
+    /// Asks the holder with `token` to leave, as an operator does: its guard says `Lost { Revoked }`, and the lock goes to the next
+    /// claim when the holder has released it, or when its time is over. `Pending` until then.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -220,13 +224,40 @@ impl Locks {
     /// use tollgate::Revocation;
     ///
     /// let guard = locks.lock("orders/42").acquire().await?;
-    /// assert_eq!(locks.revoke("orders/42", guard.token()).await?, Revocation::Revoked);
+    /// assert_eq!(locks.revoke("orders/42", guard.token()).await?, Revocation::Pending);
+    /// guard.lost().await;
+    /// guard.release().await?;
+    /// assert!(locks.lock("orders/42").try_acquire().await?.is_some());
     /// # Ok(())
     /// # }
     /// ```
     pub async fn revoke(&self, name: impl AsRef<str>, token: Token) -> Result<Revocation> {
+        self.revoke_by(name.as_ref(), token, RevokeMode::Ask).await
+    }
+
+    /// Takes the lock away from the holder with `token` and hands it on at once. The holder hears of it, but may still be at
+    /// work beside the next one: only a fence refuses what it writes then. `Unsupported` where the lock is the operating
+    /// system's own.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> tollgate::Result<()> {
+    /// let locks = tollgate::connect("memory:doc-revoke-by-force").await?;
+    /// use tollgate::Revocation;
+    ///
+    /// let guard = locks.lock("orders/42").acquire().await?;
+    /// assert_eq!(locks.revoke_by_force("orders/42", guard.token()).await?, Revocation::Revoked);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn revoke_by_force(&self, name: impl AsRef<str>, token: Token) -> Result<Revocation> {
+        self.revoke_by(name.as_ref(), token, RevokeMode::Force).await
+    }
+
+    async fn revoke_by(&self, name: &str, token: Token, mode: RevokeMode) -> Result<Revocation> {
         let name = LockName::new(name).map_err(|error| Error::from(error).during("revoke"))?;
-        self.client.backend.revoke(&name, token).await.map_err(|error| error.during("revoke").on(&name))
+        let revoked = self.client.backend.revoke(&name, token, mode).await;
+        revoked.map_err(|error| error.during("revoke").on(&name))
     }
 
     /// Refuses new requests, ends those that wait, waits for releases and withdrawals under way in the background, and then, if
@@ -273,20 +304,21 @@ impl Client {
     }
 
     /// Runs `work` on the keeper; [`Locks::close`] waits for it.
-    pub(crate) fn in_background(
+    pub(crate) fn in_background<T: Send + 'static>(
         self: &Arc<Self>,
-        work: impl Future<Output = ()> + Send + 'static,
-    ) -> JoinHandle<()> {
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
         let counted = self.background.one();
         self.keeper.spawn(async move {
-            work.await;
+            let done = work.await;
             drop(counted);
+            done
         })
     }
 }
 
 fn closed() -> Error {
-    Error::invalid("these locks were closed; connect again")
+    Error::invalid("this client was closed; connect again")
 }
 
 impl Drop for Client {

@@ -10,6 +10,9 @@ use tollgate_types::Moment;
 use crate::keeper::Keeper;
 
 /// A future that can be stored and sent.
+///
+/// Functions that connect or examine return one instead of being `async`: an `async fn` is compiled again in every crate
+/// that awaits it, with all that it awaits.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Tells the time that deadlines are compared with. Tests inject their own.

@@ -91,7 +91,7 @@ impl Election {
 
     /// Waits until this one leads, and has it proclaim `value`: where it is to be found, for example.
     ///
-    /// May be dropped at any await: it does not stand for election any more then. Fails with `Timeout` if
+    /// May be dropped at any await: it does not stand for election any more then. Fails with `Busy` if
     /// [`wait`](Self::wait) was not enough.
     pub async fn campaign(&self, value: impl Into<String>) -> Result<Leadership> {
         let said = said(value.into());

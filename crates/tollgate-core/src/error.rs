@@ -5,7 +5,7 @@ use std::fmt;
 
 use tollgate_types::{InvalidName, InvalidToken, LockName};
 
-/// What sort of thing went wrong. Busy is not among them: it is an outcome.
+/// What sort of thing went wrong.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -31,7 +31,9 @@ pub enum ErrorKind {
     Denied,
     /// The engine cannot be reached or cannot work now. Nothing was changed.
     Unavailable,
-    /// Time ran out.
+    /// The lock was held by others for as long as the request was to wait. `try_acquire` answers `None` instead.
+    Busy,
+    /// Time ran out for something else than a busy lock.
     Timeout,
     /// The reply did not come: it may have happened or not. Never counts as held.
     Indeterminate,
@@ -46,7 +48,7 @@ pub enum ErrorKind {
 impl ErrorKind {
     /// Whether the same call may succeed later without anybody changing anything.
     fn retry_can_help(self) -> bool {
-        matches!(self, Self::Unavailable | Self::Timeout | Self::Indeterminate | Self::Deadlock)
+        matches!(self, Self::Busy | Self::Unavailable | Self::Timeout | Self::Indeterminate | Self::Deadlock)
     }
 }
 

@@ -24,9 +24,10 @@ impl Reading {
         let mut findings = vec![self.difference(besides)];
         if self.round_trip > FAR {
             findings.push(Finding::note(
-                format!("its quickest answer took {:.0?}", self.round_trip),
-                "a lock takes one such round trip to take and one to give back, and a renewal that is lost costs several",
-                "choose a ttl of many round trips, or a server that is nearer",
+                format!("the fastest reply of the server took {:.0?}", self.round_trip),
+                "taking a lock costs one such round trip, releasing it costs another, and a lost renewal \
+                 costs several",
+                "choose a ttl of many round trips, or a closer server",
             ));
         }
         findings
@@ -42,15 +43,15 @@ impl Reading {
         };
         let way = if self.ahead < 0 { "behind" } else { "ahead of" };
         let millis = give_or_take.as_secs_f64() * 1e3;
-        let what = format!("its clock is {shown} {way} ours, give or take {millis:.1} ms");
+        let what = format!("the server's clock is {shown} {way} this machine's, give or take {millis:.1} ms");
         if apart.saturating_sub(give_or_take) < APART {
             return Finding::fine(what);
         }
         let why = format!(
-            "leases end by its clock. That it differs does no harm, but it will jump when somebody corrects it: forward, and \
-             locks end early{besides}"
+            "leases expire by the server's clock. A constant difference does no harm, but a correction \
+             makes the clock jump: after a jump forward, locks expire early{besides}"
         );
-        Finding::note(what, why, "have NTP or chrony keep its clock, and ours")
+        Finding::note(what, why, "synchronise both clocks with NTP or chrony")
     }
 }
 
@@ -70,7 +71,7 @@ mod tests {
         let behind = judged(-1_500_000, 2);
         assert_eq!(behind[0].severity, Severity::Note);
         assert!(behind[0].what.contains("1.5 s behind"), "{behind:?}");
-        assert_eq!(behind.len(), 1, "it is near");
+        assert_eq!(behind.len(), 1, "the server is near");
         let far = judged(1_500_000, 2000);
         assert_eq!((far[0].severity, far.len()), (Severity::Fine, 2));
     }

@@ -60,8 +60,10 @@ impl Fence {
 
     /// What a resource answers that let `highest` in already: the same words everywhere, counted and traced.
     pub fn refused(self, highest: Token) -> Error {
-        let message =
-            format!("the token {} is stale, {highest} was here already; take the lock again", self.token);
+        let message = format!(
+            "the token {} is stale, the larger token {highest} was admitted before; take the lock again",
+            self.token
+        );
         Stale { token: self.token, highest: Some(highest) }.told(message)
     }
 }
@@ -108,8 +110,8 @@ impl Stale {
 impl fmt::Display for Stale {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.highest {
-            Some(highest) => write!(f, "{} is below {highest}", self.token),
-            None => write!(f, "{} is not held", self.token),
+            Some(highest) => write!(f, "the token {} is below the mark {highest}", self.token),
+            None => write!(f, "the token {} is not held", self.token),
         }
     }
 }

@@ -32,7 +32,7 @@ impl Floor {
     /// The floor as it was written by the engine's step with the number `at`.
     pub fn read(json: &[u8], at: i64) -> Result<Self> {
         let mut steps: Vec<Step> = serde_json::from_slice(json).map_err(|error| {
-            Error::new(ErrorKind::Unexpected, "the floor of tokens that is kept at the engine cannot be read")
+            Error::new(ErrorKind::Unexpected, "the token floor stored at the engine cannot be read")
                 .caused_by(error)
         })?;
         if let Some(last) = steps.last_mut() {
@@ -43,8 +43,9 @@ impl Floor {
 
     /// What is to be written.
     pub fn to_json(&self) -> Result<Vec<u8>> {
-        serde_json::to_vec(&self.0)
-            .map_err(|error| Error::new(ErrorKind::Unexpected, "a floor cannot be written").caused_by(error))
+        serde_json::to_vec(&self.0).map_err(|error| {
+            Error::new(ErrorKind::Unexpected, "the token floor cannot be serialised").caused_by(error)
+        })
     }
 
     /// The token of a claim with this number.

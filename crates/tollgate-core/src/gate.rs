@@ -84,7 +84,8 @@ pub trait Gate: Send + Sync {
 pub fn check(resource: &str) -> Result<()> {
     if resource.is_empty() || resource.len() > LONGEST_RESOURCE || resource.chars().any(char::is_control) {
         return Err(Error::invalid(format!(
-            "a resource is called by 1 to {LONGEST_RESOURCE} bytes of UTF-8 without control characters; use another name"
+            "a resource name has 1 to {LONGEST_RESOURCE} bytes of UTF-8 and no control characters; use \
+             another name"
         )));
     }
     Ok(())
@@ -95,7 +96,8 @@ pub fn damaged(resource: &str, mark: i64) -> Error {
     Error::new(
         ErrorKind::Config,
         format!(
-            "the mark of {resource:?} is {mark}, which is no token; set it to the largest token that was given for it"
+            "the mark of {resource:?} is {mark}, which is not a token; set it to the largest token that \
+             was granted for it"
         ),
     )
 }

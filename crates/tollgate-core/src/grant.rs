@@ -204,7 +204,11 @@ impl TryFrom<serde_json::Value> for Grant {
                     "this grant has version {version}, and this program reads version 1; use a newer tollgate"
                 ));
             }
-            None => return Err("this is not a grant: it has no number called tollgate_grant".to_owned()),
+            None => {
+                return Err(
+                    "this is not a grant: its field tollgate_grant is missing or not a number".to_owned()
+                );
+            }
         }
         let json: Json =
             serde_json::from_value(json).map_err(|error| format!("this grant is damaged: {error}"))?;

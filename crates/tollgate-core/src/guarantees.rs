@@ -188,8 +188,8 @@ impl fmt::Display for Guarantee {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exclusion(fault) => write!(f, "exclusion under {fault:?}"),
-            Self::ExclusionByTime(fault) => write!(f, "exclusion under {fault:?}, resting on time at most"),
-            Self::Tokens(fault) => write!(f, "unique and rising tokens under {fault:?}"),
+            Self::ExclusionByTime(fault) => write!(f, "exclusion under {fault:?}, assuming correct clocks"),
+            Self::Tokens(fault) => write!(f, "unique and increasing tokens under {fault:?}"),
             Self::Fifo => f.write_str("first come, first served"),
             Self::Expiry => f.write_str("expiry of locks whose holder hangs"),
         }

@@ -82,11 +82,10 @@ impl Guard {
         let released = hold.backend.release(renewed.as_deref().unwrap_or(&hold.grant)).await;
         self.settled = released.is_ok();
         let released = released.map_err(|error| error.during("release").on(self.name()))?;
-        let ended_on_the_way = self.client.clock.now() > hold.lease_end();
         Ok(match (before, released) {
             (GuardState::Lost { .. }, _) => Release::AlreadyLost,
             // It was ours when it was given back, and nobody else's before its end.
-            (_, Release::AlreadyLost) if ended_on_the_way => Release::Released,
+            (_, Release::AlreadyLost) if self.client.clock.now() > hold.lease_end() => Release::Released,
             (_, released) => released,
         })
     }
@@ -206,8 +205,7 @@ impl Guard {
 
     /// From here on nobody renews it and no view calls it held. Answers what it was before.
     fn stop_keeping(&mut self) -> GuardState {
-        let before = self.lease.hold.state();
-        self.lease.hold.lose(LossCause::Released);
+        let before = self.lease.hold.end();
         if let Some(slot) = self.slot.take() {
             self.client.agenda.remove(slot);
         }

@@ -70,7 +70,7 @@ pub(crate) struct Hold {
     /// How long before that a renewal is late.
     lateness: AtomicU64,
     /// Since when it is in this process's hands.
-    since: Moment,
+    pub(crate) since: Moment,
     /// When `max_hold` is over.
     hold_end: Moment,
     /// When progress was last reported.
@@ -105,7 +105,7 @@ impl Hold {
             limits,
             grant,
         };
-        hold.believe_until(hold.grant.deadline);
+        hold.believe_until(hold.grant.deadline, now);
         hold.backend.note(&Note::Held(&hold.grant));
         hold
     }
@@ -116,13 +116,28 @@ impl Hold {
         if matches!(told, GuardState::Lost { .. }) {
             return told;
         }
-        let now = self.clock.now();
+        self.state_at(self.clock.now(), told)
+    }
+
+    /// The state at a time that was just read, after what was told so far.
+    fn state_at(&self, now: Moment, told: GuardState) -> GuardState {
         let (deadline, cause) = self.deadline();
         if now >= deadline {
-            self.lose(cause);
+            self.lose_at(now, cause);
             return self.told.get();
         }
         if now >= self.late() { GuardState::Jeopardy } else { told }
+    }
+
+    /// It is over because the guard is: the state until now.
+    pub(crate) fn end(&self) -> GuardState {
+        let (now, told) = (self.clock.now(), self.told.get());
+        if matches!(told, GuardState::Lost { .. }) {
+            return told;
+        }
+        let before = self.state_at(now, told);
+        self.lose_at(now, LossCause::Released);
+        before
     }
 
     /// When the guard stops being held unless something happens before, and what the cause will be.
@@ -192,19 +207,19 @@ impl Hold {
     /// The engine answered a renewal. Never revives what is lost.
     pub(crate) fn renewed(&self, deadline: Deadline) {
         self.note_trouble(None);
-        self.believe_until(deadline);
+        self.believe_until(deadline, self.clock.now());
         self.told.change(|told| (told == GuardState::Jeopardy).then_some(GuardState::Held));
     }
 
     /// The latest deadline counts: with one ttl, what the engine holds never gets shorter by a renewal.
-    fn believe_until(&self, deadline: Deadline) {
+    fn believe_until(&self, deadline: Deadline, now: Moment) {
         let nanos = match deadline {
             Deadline::At(moment) => moment.as_nanos(),
             Deadline::Never => u64::MAX,
             Deadline::Unknown => 0,
         };
         if self.lease.fetch_max(nanos, Ordering::AcqRel) < nanos {
-            let left = Moment::from_nanos(nanos).since(self.clock.now());
+            let left = Moment::from_nanos(nanos).since(now);
             let late = (self.grant.ttl.min(left) / 4).as_nanos();
             self.lateness.store(u64::try_from(late).unwrap_or(u64::MAX), Ordering::Release);
         }
@@ -230,11 +245,15 @@ impl Hold {
 
     /// It is over. The first cause stays; answers whether this was the first.
     pub(crate) fn lose(&self, cause: LossCause) -> bool {
+        self.lose_at(self.clock.now(), cause)
+    }
+
+    fn lose_at(&self, now: Moment, cause: LossCause) -> bool {
         let first = self
             .told
             .change(|told| (!matches!(told, GuardState::Lost { .. })).then_some(GuardState::Lost { cause }));
         if first {
-            let held = self.clock.now().since(self.since);
+            let held = now.since(self.since);
             self.backend.note(&Note::Ended { grant: &self.grant, cause, held });
             self.nudge.notify_one();
         }
@@ -282,7 +301,7 @@ impl Hold {
         let most = self.grant.ttl.saturating_sub(Deadline::margin(self.grant.ttl));
         if wanted > most {
             return Err(Error::invalid(format!(
-                "{wanted:?} can never be left of a ttl of {:?}; take the lock with a longer ttl",
+                "{wanted:?} is more than a ttl of {:?} can leave; take the lock with a longer ttl",
                 self.grant.ttl
             ))
             .on(&self.grant.name));
@@ -298,7 +317,10 @@ impl Hold {
         match self.remaining() {
             Some(left) if left < wanted => Err(Error::new(
                 ErrorKind::Timeout,
-                format!("only {left:?} are left, not {wanted:?}: max_hold, stall_after or a slow engine leaves no more"),
+                format!(
+                    "only {left:?} remain until the deadline, not {wanted:?}: max_hold, stall_after or a \
+                     slow engine allows no more"
+                ),
             )
             .on(&self.grant.name)),
             _ => Ok(()),

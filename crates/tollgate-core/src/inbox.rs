@@ -4,8 +4,12 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{oneshot, watch};
+use futures_util::stream;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{broadcast, oneshot, watch};
 use tollgate_types::{Moment, OwnerId, Token};
+
+use crate::backend::BoxStream;
 
 /// A lock that was handed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +19,9 @@ pub struct HandOver {
     /// When the refresh was sent that the engine saw last.
     pub sent: Moment,
 }
+
+/// As many revocations may wait to be passed on; of more the next renewals tell.
+const REVOKED_AT_ONCE: usize = 64;
 
 /// As many messages are kept for claims that do not wait here yet.
 const EARLY: usize = 1024;
@@ -27,6 +34,8 @@ pub struct Inbox {
     lost: watch::Sender<u64>,
     /// Whether messages arrive here at all, as far as was found out.
     hears: AtomicBool,
+    /// Whose grants were revoked.
+    revoked: broadcast::Sender<OwnerId>,
 }
 
 /// Who waits, and what came before its claim did: a message can overtake the answer that sent the claim here.
@@ -38,7 +47,12 @@ struct Waiting {
 
 impl Default for Inbox {
     fn default() -> Self {
-        Self { waiting: Mutex::default(), lost: watch::Sender::new(0), hears: AtomicBool::new(false) }
+        Self {
+            waiting: Mutex::default(),
+            lost: watch::Sender::new(0),
+            hears: AtomicBool::new(false),
+            revoked: broadcast::Sender::new(REVOKED_AT_ONCE),
+        }
     }
 }
 
@@ -95,9 +109,19 @@ impl Inbox {
         self.hears.store(true, Ordering::Relaxed);
     }
 
-    /// Takes a message: `OWNER TOKEN SENT`. Whatever is not understood is no hand-over: the claim asks again anyway.
+    /// The owners of grants that were revoked, from now on. For [`Backend::revocations`](crate::Backend::revocations).
+    pub fn revocations(&self) -> BoxStream<'static, OwnerId> {
+        owners_of(self.revoked.subscribe())
+    }
+
+    /// Takes a message: `OWNER TOKEN SENT` for a hand-over, `OWNER revoked` for a lock that an operator broke. Whatever is not understood is no hand-over: the claim asks again anyway.
     pub fn receive(&self, message: &[u8]) {
         self.heard();
+        if let Some(owner) = std::str::from_utf8(message).ok().and_then(parse_revoked) {
+            // Fails if nobody listens.
+            let _ = self.revoked.send(owner);
+            return;
+        }
         let Some((owner, hand_over)) = std::str::from_utf8(message).ok().and_then(parse) else { return };
         let mut waiting = self.waiting();
         if let Some(claim) = waiting.claims.remove(&owner) {
@@ -125,10 +149,32 @@ impl Drop for Expected {
     }
 }
 
+/// What is sent from now on, as a stream that skips what it was too slow for.
+pub fn owners_of(revoked: broadcast::Receiver<OwnerId>) -> BoxStream<'static, OwnerId> {
+    Box::pin(stream::unfold(revoked, |mut revoked| async move {
+        loop {
+            match revoked.recv().await {
+                Ok(owner) => return Some((owner, revoked)),
+                Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => return None,
+            }
+        }
+    }))
+}
+
+/// `OWNER revoked`.
+fn parse_revoked(message: &str) -> Option<OwnerId> {
+    parse_owner(message.strip_suffix(" revoked")?)
+}
+
+fn parse_owner(text: &str) -> Option<OwnerId> {
+    Some(OwnerId::from_bits(u128::from_str_radix(text, 16).ok()?))
+}
+
 /// `OWNER TOKEN SENT`.
 fn parse(message: &str) -> Option<(OwnerId, HandOver)> {
     let mut words = message.split(' ');
-    let owner = OwnerId::from_bits(u128::from_str_radix(words.next()?, 16).ok()?);
+    let owner = parse_owner(words.next()?)?;
     let token = Token::new(words.next()?.parse().ok()?).ok()?;
     let sent = Moment::from_nanos(words.next()?.parse().ok()?);
     Some((owner, HandOver { token, sent }))

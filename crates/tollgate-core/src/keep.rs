@@ -20,11 +20,11 @@ pub(crate) fn first_renewal(hold: &Hold) -> Moment {
         return Moment::MAX;
     }
     let ttl = hold.grant.ttl;
-    (hold.clock.now() + renewal_pause(hold)).min(hold.lease_end() - (ttl - ttl / 3))
+    (hold.since + renewal_pause(hold, hold.since)).min(hold.lease_end() - (ttl - ttl / 3))
 }
 
-fn renewal_pause(hold: &Hold) -> Duration {
-    pause(hold.grant.ttl, hold.late().since(hold.clock.now()))
+fn renewal_pause(hold: &Hold, now: Moment) -> Duration {
+    pause(hold.grant.ttl, hold.late().since(now))
 }
 
 /// A third of the ttl, or half of what is left until a renewal is late if that is less: a session's deadline may be much closer than
@@ -64,8 +64,9 @@ pub(crate) async fn keep(hold: Arc<Hold>, mut renew_at: Moment) {
                     false
                 }
             };
-            let pause = if renewed { renewal_pause(&hold) } else { jittered(hold.grant.ttl / 10) };
-            renew_at = hold.clock.now() + pause;
+            let now = hold.clock.now();
+            let pause = if renewed { renewal_pause(&hold, now) } else { jittered(hold.grant.ttl / 10) };
+            renew_at = now + pause;
             continue;
         }
         let (deadline, _) = hold.deadline();

@@ -57,7 +57,7 @@ impl Keeper {
         let started = Self::start().map_err(|error| {
             Error::new(
                 ErrorKind::Unavailable,
-                "the keeper's thread cannot be started; is a limit on threads reached?",
+                "the keeper thread cannot be started; is the limit on threads reached?",
             )
             .caused_by(error)
         })?;

@@ -18,11 +18,13 @@ use crate::lease::Lease;
 use crate::party::PartyHandle;
 use crate::pending::Pending;
 use crate::stake::{self, Stake};
+use crate::wait_over::{FIRST_ANSWER, WaitOver, silence, unanswered, wait_is_over};
 
 /// How long a caller is kept waiting for an answer it does not need; the rest goes on in the background.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long an engine may take to tell the time to somebody who does not want to wait.
+/// How long an engine may take to tell the time for a request that does not want to wait, and three times that to answer the
+/// request itself: backends have limits of their own, which say more about what is wrong.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
 /// How often a claim that waits asks again because the answer came too late. An engine that is always slower than the ttl
@@ -38,7 +40,7 @@ pub(crate) async fn within_patience(
         biased;
         released = release => released,
         () = clock.sleep_until(clock.now() + PATIENCE) => {
-            Err(Error::new(ErrorKind::Timeout, "the release is not answered; it goes on in the background"))
+            Err(Error::new(ErrorKind::Timeout, "the release is not answered; it continues in the background"))
         }
     }
 }
@@ -249,8 +251,8 @@ impl LockRequest {
         self
     }
 
-    /// Takes the lock, waiting for it as long as [`wait`](Self::wait) says. Fails with `Timeout` if that
-    /// was not enough.
+    /// Takes the lock, waiting for it as long as [`wait`](Self::wait) says. Fails with `Busy` if that
+    /// was not enough, and with `Indeterminate` if the engine did not answer.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -261,7 +263,7 @@ impl LockRequest {
     ///
     /// let guard = locks.lock("orders/42").acquire().await?;
     /// let late = locks.lock("orders/42").wait(Duration::from_millis(10)).acquire().await;
-    /// assert_eq!(late.unwrap_err().kind(), ErrorKind::Timeout);
+    /// assert_eq!(late.unwrap_err().kind(), ErrorKind::Busy);
     /// # drop(guard);
     /// # Ok(())
     /// # }
@@ -270,9 +272,9 @@ impl LockRequest {
         match self.take(self.wait).await? {
             Some(guard) => Ok(guard),
             None => Err(Error::new(
-                ErrorKind::Timeout,
+                ErrorKind::Busy,
                 format!(
-                    "it is still busy after {:?}; wait longer, or look who holds it",
+                    "the lock is still busy after {:?}; wait longer, or look up its holder",
                     self.wait.unwrap_or_default()
                 ),
             )
@@ -281,7 +283,8 @@ impl LockRequest {
         }
     }
 
-    /// Takes the lock if it is free, or comes free within [`wait`](Self::wait); `None` if it is busy.
+    /// Takes the lock if it is free, or comes free within [`wait`](Self::wait); `None` if the engine says that it is busy.
+    /// Fails with `Indeterminate` if the engine did not answer within the wait.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -301,7 +304,8 @@ impl LockRequest {
 
     /// Takes the lock, runs `work`, and releases it. `work` is cancelled when the lock is lost.
     ///
-    /// Fails with `Lost` also if `work` came to its end but the lock had not lasted until then.
+    /// Fails with `Lost` also if `work` came to its end but the lock had not lasted until then. For work that can fail, and so
+    /// has a `Result` of its own, [`try_run`](Self::try_run) returns one `Result` instead of two.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -324,6 +328,37 @@ impl LockRequest {
             value = work(guard.lease()) => value,
         };
         guard.finish().await.map_err(|error| error.during("run"))?;
+        Ok(value)
+    }
+
+    /// Takes the lock, runs `work` that can fail, and releases it: the error is that of `work`, or of the lock.
+    ///
+    /// `work` is cancelled when the lock is lost. If it fails by itself its own error is returned, whatever becomes of the lock.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let locks = tollgate::connect("memory:doc-try-run").await?;
+    /// let count: Result<u32, Box<dyn std::error::Error>> =
+    ///     locks.lock("report").try_run(async |_lease| Ok("17".parse()?)).await;
+    /// assert_eq!(count?, 17);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn try_run<T, E: From<Error>>(
+        self,
+        work: impl AsyncFnOnce(Lease) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let guard = self.acquire().await?;
+        let lost = guard.lost();
+        let outcome = tokio::select! {
+            biased;
+            cause = lost => return Err(guard.lease().hold.lost_error(cause).during("run").into()),
+            outcome = work(guard.lease()) => outcome,
+        };
+        let finished = guard.finish().await;
+        let value = outcome?;
+        finished.map_err(|error| error.during("run"))?;
         Ok(value)
     }
 
@@ -370,34 +405,50 @@ impl LockRequest {
         let patience = match most {
             None => Moment::MAX,
             Some(Duration::ZERO) => started + AT_ONCE,
-            Some(most) => started + most,
+            Some(most) => started + most.max(FIRST_ANSWER),
         };
-        claim.details.stake = tokio::select! {
-            biased;
-            stake = self.stake() => stake.map_err(named)?,
-            error = self.client.closing() => return Err(named(error)),
-            () = clock.sleep_until(patience) => return Ok(Asked::Busy),
-        };
+        if let Some(party) = &self.party {
+            claim.details.stake = tokio::select! {
+                biased;
+                stake = self.stake(party) => stake.map_err(named)?,
+                error = self.client.closing() => return Err(named(error)),
+                () = clock.sleep_until(patience) => return Err(named(unanswered(most))),
+            };
+        }
         let pending = Pending::new(&self.client, claim);
-        let closed = self.client.closing();
+        let (closed, asked) = (self.client.closing(), clock.now());
+        let mut was_queued = false;
         let grant = match most {
             None => tokio::select! {
                 biased;
                 grant = stake::acquire(&**backend, clock, pending.claim()) => Some(grant),
                 error = closed => return Err(named(error)),
             },
-            Some(Duration::ZERO) => match backend.try_acquire(pending.claim()).await.map_err(named)? {
-                Attempt::Granted(grant) => Some(Ok(grant)),
-                Attempt::Busy(_) => {
-                    pending.settle();
-                    return Ok(Asked::Busy);
+            Some(Duration::ZERO) => {
+                let attempt = tokio::select! {
+                    biased;
+                    attempt = backend.try_acquire(pending.claim()) => attempt.map_err(named)?,
+                    () = silence(clock, &pending.claim().wait_status, asked + AT_ONCE * 3) => {
+                        drop(WaitOver { client: &self.client, since: asked, answered: false });
+                        return Err(named(unanswered(most)));
+                    }
+                };
+                match attempt {
+                    Attempt::Granted(grant) => Some(Ok(grant)),
+                    Attempt::Busy(_) => {
+                        pending.settle();
+                        return Ok(Asked::Busy);
+                    }
                 }
-            },
+            }
             Some(most) => tokio::select! {
                 biased;
                 grant = stake::acquire(&**backend, clock, pending.claim()) => Some(grant),
                 error = closed => return Err(named(error)),
-                () = self.client.clock.sleep_until(started + most) => None,
+                queued = wait_is_over(clock, &pending.claim().wait_status, started + most, asked) => {
+                    was_queued = queued;
+                    None
+                }
             },
         };
         let grant = match grant {
@@ -408,9 +459,15 @@ impl LockRequest {
                 return Err(named(error));
             }
             Some(Err(error)) => return Err(named(error)),
+            // Only the engine's answer makes the lock busy, and it must still answer now: it may have stopped since.
             None => {
-                pending.withdraw().await;
-                return Ok(Asked::Busy);
+                let mut over = WaitOver { client: &self.client, since: asked, answered: was_queued };
+                if was_queued {
+                    over.answered = pending.withdraw().await;
+                } else {
+                    pending.withdraw_in_background();
+                }
+                return if over.answered { Ok(Asked::Busy) } else { Err(named(unanswered(most))) };
             }
         };
         let guard = self.hold(pending, grant);
@@ -422,8 +479,7 @@ impl LockRequest {
 
     /// What the claim shows of itself, where those who wait look after their policies and not the engine. One without a
     /// policy shows it, too: others may compare their age with its party's.
-    async fn stake(&self) -> Result<Option<Stake>> {
-        let Some(party) = &self.party else { return Ok(None) };
+    async fn stake(&self, party: &PartyHandle) -> Result<Option<Stake>> {
         let backend = &*self.client.backend;
         let capabilities = backend.capabilities();
         if capabilities.detect || capabilities.queue != Queue::Fifo {
@@ -446,7 +502,7 @@ impl LockRequest {
         self.client.check_open()?;
         let name = LockName::new(&self.name)?;
         let mode = self.mode.map_err(|limit| {
-            Error::invalid(format!("a semaphore of {limit} permits lets nobody in; use at least 1"))
+            Error::invalid(format!("a semaphore of {limit} permits can never be acquired; use at least 1"))
         })?;
         let capabilities = self.client.backend.capabilities();
         capabilities.check_name(&name).map_err(|error| error.on(&name))?;
@@ -456,7 +512,7 @@ impl LockRequest {
         capabilities.check_on_deadlock(self.on_deadlock).map_err(|error| error.on(&name))?;
         if self.on_deadlock != OnDeadlock::Timeout && self.party.is_none() {
             let message =
-                format!("{} compares parties; say which one this is with party()", self.on_deadlock);
+                format!("{} compares parties; name this request's party with party()", self.on_deadlock);
             return Err(Error::invalid(message).on(&name));
         }
         for (limit, what) in [(self.limits.max_hold, "max_hold"), (self.limits.stall_after, "stall_after")] {
@@ -485,7 +541,7 @@ enum Asked {
 
 fn too_late() -> Error {
     let message =
-        "the engine's answer took so long that the lock had ended before; try again, or use a longer ttl";
+        "the engine's answer took so long that the lock had already expired; try again, or use a longer ttl";
     Error::new(ErrorKind::Lost, message).retryable(true)
 }
 

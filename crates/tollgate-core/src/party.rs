@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use tollgate_types::{Age, OwnerId, Party, PartyId};
 
+use crate::clock::{BootClock, Clock};
 use crate::error::{Error, ErrorKind, Result};
+use crate::keeper::Keeper;
 
 /// A task or transaction that joins several claims. Clones are the same party, and it keeps its age across
 /// retries: it gets older, and in the end wins against those who came later.
@@ -47,7 +49,7 @@ impl PartyHandle {
 }
 
 impl PartyHandle {
-    /// Takes locks again and again until it has them: after `Deadlock`, `Timeout` and `Lost`, with pauses that grow.
+    /// Takes locks again and again until it has them: after `Deadlock`, `Busy` and `Lost`, with pauses that grow.
     ///
     /// Everything that `attempt` took is given back when it fails, because it is dropped; the party keeps its age, and so it
     /// is its turn in the end. Do what the locks protect after this, not in it. With
@@ -77,7 +79,7 @@ impl PartyHandle {
         let mut pauses = Pauses::default();
         loop {
             match attempt().await {
-                Err(error) if pauses.help(&error) => tokio::time::sleep(pauses.next()).await,
+                Err(error) if pauses.help(&error) => sleep(pauses.next()).await,
                 other => return other,
             }
         }
@@ -125,7 +127,7 @@ impl Pauses {
     /// Whether starting over after this may go better.
     fn help(&mut self, error: &Error) -> bool {
         match error.kind() {
-            ErrorKind::Timeout | ErrorKind::Lost => true,
+            ErrorKind::Busy | ErrorKind::Lost => true,
             ErrorKind::Deadlock if error.is_retryable() => true,
             // What an attempt dropped may not have left yet.
             ErrorKind::Deadlock => {
@@ -148,5 +150,12 @@ impl Pauses {
 impl Default for PartyHandle {
     fn default() -> Self {
         Self::new()
+    }
+}
+/// Sleeps by a clock that needs no runtime of the caller's.
+async fn sleep(pause: Duration) {
+    if let Ok(keeper) = Keeper::global() {
+        let clock = BootClock::new(keeper);
+        clock.sleep_until(clock.now() + pause).await;
     }
 }

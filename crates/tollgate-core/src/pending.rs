@@ -35,15 +35,22 @@ impl Pending {
         self.settled = true;
     }
 
-    /// Withdraws the claim and waits a little for the engine's answer; the rest goes on in the background.
-    pub(crate) async fn withdraw(mut self) {
+    /// Withdraws the claim and waits a little for the engine's answer; the rest goes on in the background. Answers whether the
+    /// engine answered.
+    pub(crate) async fn withdraw(mut self) -> bool {
         const PATIENCE: Duration = Duration::from_secs(1);
         let until = self.client.clock.now() + PATIENCE;
         let withdrawn = self.start_withdrawal();
         tokio::select! {
-            _ = withdrawn => {}
-            () = self.client.clock.sleep_until(until) => {}
+            biased;
+            answered = withdrawn => answered.unwrap_or(false),
+            () = self.client.clock.sleep_until(until) => false,
         }
+    }
+
+    /// Withdraws the claim in the background.
+    pub(crate) fn withdraw_in_background(mut self) {
+        self.start_withdrawal();
     }
 
     /// As [`is_released_at_once`](crate::settle::is_released_at_once), of a claim that waits.
@@ -58,7 +65,7 @@ impl Pending {
         matches!(withdrawn, Some(Ok(Ok(()))))
     }
 
-    fn start_withdrawal(&mut self) -> tokio::task::JoinHandle<()> {
+    fn start_withdrawal(&mut self) -> tokio::task::JoinHandle<bool> {
         self.settled = true;
         self.client.in_background(withdraw_until_answered(self.client.clone(), self.claim.clone()))
     }
@@ -72,8 +79,8 @@ impl Drop for Pending {
     }
 }
 
-/// Repeats a withdrawal until the engine answers, or has forgotten the claim by itself.
-async fn withdraw_until_answered(client: Arc<Client>, claim: Claim) {
+/// Repeats a withdrawal until the engine answers, or has forgotten the claim by itself. Answers whether the engine answered.
+async fn withdraw_until_answered(client: Arc<Client>, claim: Claim) -> bool {
     // Twice: a claim that waited may have been granted just before it was given up.
     let until = forgotten_after(&*client.backend, &*client.clock, claim.ttl * 2);
     let owed = Owed { backend: &*client.backend, name: &claim.name, ttl: claim.ttl };
@@ -89,5 +96,5 @@ async fn withdraw_until_answered(client: Arc<Client>, claim: Claim) {
             }
         })
     })
-    .await;
+    .await
 }

@@ -54,6 +54,9 @@ pub struct Wait {
     pub free_in: Option<Duration>,
     /// Whoever is in tells nobody when they leave.
     pub foreign: bool,
+    /// Until `free_in` is over, nothing happens that the claim is not told of. Of a claim that waits behind others `free_in`
+    /// includes how long those live.
+    pub told: bool,
 }
 
 /// An engine with a queue, as its waiters see it.
@@ -109,10 +112,14 @@ pub async fn wait<Q: Queue>(queue: &Q, claim: &Claim) -> Result<Grant> {
             }
             Acquired::Queued { place, wait, age } => {
                 note_age(claim, age);
+                claim.wait_status.set_queued();
                 (place, wait)
             }
             Acquired::Busy { .. } => {
-                return Err(Error::new(ErrorKind::Unexpected, "a claim that waits was not let wait"));
+                return Err(Error::new(
+                    ErrorKind::Unexpected,
+                    "the backend answered busy to a claim that waits",
+                ));
             }
         };
         let expected = match waiting.take() {

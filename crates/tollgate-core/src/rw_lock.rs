@@ -72,8 +72,8 @@ impl RwLock {
     /// # Errors
     /// Always `Unsupported`. The reader keeps what it has.
     pub fn upgrade(&self, reader: &Lease) -> Result<Infallible> {
-        let why = "a reader cannot become the writer: two who both wanted to would wait for each other for ever; \
-                   release it, take the write lock, and read again";
+        let why = "a reader cannot become the writer: two readers that both try would wait for each other \
+                   forever; release the read lock, take the write lock, and read again";
         Err(Error::new(ErrorKind::Unsupported, why).during("upgrade").on(reader.name()))
     }
 }

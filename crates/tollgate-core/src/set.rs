@@ -109,14 +109,17 @@ impl SetRequest {
         self
     }
 
-    /// Takes all of them, waiting as long as [`wait`](Self::wait) says. Fails with `Timeout` if that was
+    /// Takes all of them, waiting as long as [`wait`](Self::wait) says. Fails with `Busy` if that was
     /// not enough, and holds none of them then.
     pub async fn acquire(self) -> Result<Guards> {
         let wait = self.wait;
         self.take(wait).await?.map_err(|busy| {
             Error::new(
-                ErrorKind::Timeout,
-                format!("it is still busy after {:?}; none of the set is held", wait.unwrap_or_default()),
+                ErrorKind::Busy,
+                format!(
+                    "the lock is still busy after {:?}; none of the set is held",
+                    wait.unwrap_or_default()
+                ),
             )
             .during("acquire")
             .on(&busy)
@@ -142,7 +145,7 @@ impl SetRequest {
             // Without the select a lock lost while we wait for the next one would be found out late.
             let next = tokio::select! {
                 guard = async { if until.is_some() { request.try_acquire().await } else { request.acquire().await.map(Some) } } => guard,
-                (name, cause) = taken.lost() => Err(Error::new(ErrorKind::Lost, format!("it was lost while waiting for the rest of the set: {cause}")).during("acquire").on(&name)),
+                (name, cause) = taken.lost() => Err(Error::new(ErrorKind::Lost, format!("the lock was lost while waiting for the rest of the set: {cause}")).during("acquire").on(&name)),
             };
             match next {
                 Ok(Some(guard)) => taken.guards.push(guard),
@@ -167,7 +170,7 @@ impl SetRequest {
         for name in &self.names {
             let name = LockName::new(name).map_err(|error| Error::from(error).during("acquire"))?;
             if sorted.contains(&name) {
-                return Err(Error::invalid("the set names it twice; a lock is not re-entrant")
+                return Err(Error::invalid("the set names this lock twice; a lock is not re-entrant")
                     .during("acquire")
                     .on(&name));
             }

@@ -3,7 +3,8 @@
 //! | why it is over | what the engine is told |
 //! | --- | --- |
 //! | the user released or dropped the guard | it is released, at once |
-//! | the engine said so (gone, session ended, revoked) | nothing: it knows; a holder that was *asked* to leave releases when it does |
+//! | the engine said so (gone, session ended) | nothing: it knows |
+//! | the holder was asked to leave (revoked) | it is released when the guard is dropped, in a session by its deadline at the latest |
 //! | its deadline passed, or `max_hold`, or `stall_after` | it is released a margin later, so that those who were told have time to stop |
 //! | the same, with a lock-delay | nothing: a release would open the name at once |
 //!
@@ -28,6 +29,11 @@ pub(crate) async fn after_loss(hold: &Hold, cause: LossCause) {
         && !hold.grant.has_lock_delay()
     {
         hold.clock.sleep_until(hold.deadline().0 + Deadline::margin(hold.grant.ttl)).await;
+        release(hold).await;
+    }
+    // A session that goes on for other locks would keep this one, too, if the guard stays in the program's hands.
+    if cause == LossCause::Revoked && hold.backend.capabilities().liveness == Liveness::Session {
+        hold.clock.sleep_until(hold.lease_end() + Deadline::margin(hold.grant.ttl)).await;
         release(hold).await;
     }
 }
@@ -91,13 +97,14 @@ impl Drop for Stuck<'_> {
     }
 }
 
-/// Repeats a request that acts by owner id, and so may be repeated, until it is answered or `until` has come.
+/// Repeats a request that acts by owner id, and so may be repeated, until it is answered or `until` has come. Answers whether
+/// it was answered.
 pub(crate) async fn until_answered<'a>(
     clock: &dyn Clock,
     until: Moment,
     owed: Owed<'_>,
     request: impl Fn() -> BoxFuture<'a, bool>,
-) {
+) -> bool {
     let ttl = owed.ttl;
     let mut pause = Duration::from_millis(20);
     let (mut owed, mut _stuck) = (Some(owed), None);
@@ -110,7 +117,7 @@ pub(crate) async fn until_answered<'a>(
             () = clock.sleep_until(until.min(clock.now() + ttl / 3)) => false,
         };
         if answered || clock.now() >= until {
-            return;
+            return answered;
         }
         if let Some(owed) = owed.take() {
             _stuck = Some(Stuck::note(owed));

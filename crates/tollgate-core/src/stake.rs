@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tollgate_types::{Age, Conflict, Mode, OnDeadlock, OwnerId, PartyId, Token};
 
-use crate::backend::Backend;
+use crate::backend::{Backend, RevokeMode};
 use crate::capabilities::Liveness;
 use crate::claim::{Claim, Details};
 use crate::clock::Clock;
@@ -118,8 +118,9 @@ async fn stand_by(backend: &dyn Backend, clock: &dyn Clock, claim: &Claim, stake
             None => itself = 0,
         }
         for token in queue.wounded(claim.mode, stake) {
-            match backend.revoke(&claim.name, token).await {
-                // Whoever may not break locks cannot make the younger leave.
+            // A younger holder that was only asked would go on waiting for what the older party has.
+            match backend.revoke(&claim.name, token, RevokeMode::Force).await {
+                // A client that may not break locks cannot make the younger leave.
                 Err(error) if !error.is_retryable() => return error,
                 // Whether it was done, the next look shows.
                 _ => {}

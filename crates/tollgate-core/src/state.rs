@@ -97,13 +97,33 @@ pub struct Waiter {
 /// # }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Event {
+    /// When this client heard of it, by its wall clock, in milliseconds since 1970. For display only.
+    #[serde(default)]
+    pub at_ms: u64,
     /// Which lock.
     pub name: LockName,
     /// The token of the grant it happened to.
     pub token: Token,
     /// What happened.
     pub what: Happening,
+    /// The grant's holder, where the engine tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder: Option<Details>,
+}
+
+impl Event {
+    /// Something that this client hears of now.
+    pub fn now(name: LockName, token: Token, what: Happening) -> Self {
+        Self { at_ms: crate::claim::wall_clock_ms(), name, token, what, holder: None }
+    }
+
+    /// The same with the grant's holder.
+    #[must_use]
+    pub fn of(self, holder: Details) -> Self {
+        Self { holder: Some(holder), ..self }
+    }
 }
 
 /// What can happen to a grant.

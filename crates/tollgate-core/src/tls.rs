@@ -26,15 +26,19 @@ pub fn client(files: &TlsFiles, protocols: &[&str]) -> Result<Arc<ClientConfig>>
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|error| unexpected("no version of TLS is there", error))?
+        .map_err(|error| unexpected("no version of TLS is available", error))?
         .with_root_certificates(roots(files.ca.as_deref())?);
     let mut config = match (&files.cert, &files.key) {
         (None, None) => builder.with_no_client_auth(),
         (Some(cert), Some(key)) => {
             let pem = PrivateKeyDer::from_pem_file(key).map_err(|error| unreadable(key, error))?;
             builder.with_client_auth_cert(certificates(cert)?, pem).map_err(|error| {
-                Error::invalid(format!("{} and {} do not belong together", cert.display(), key.display()))
-                    .caused_by(error)
+                Error::invalid(format!(
+                    "the certificate {} and the key {} do not match",
+                    cert.display(),
+                    key.display()
+                ))
+                .caused_by(error)
             })?
         }
         _ => return Err(Error::invalid("a certificate needs its key: give both ?cert=FILE and &key=FILE")),
@@ -49,16 +53,20 @@ pub fn insecure(host: &Host, plain: &str, error: std::io::Error) -> Error {
     let (kind, message) = match of_tls(&error) {
         Some(Tls::InvalidMessage(_)) => (
             ErrorKind::Config,
-            format!("{host} does not speak TLS; write {plain}:// instead of {plain}s://, or another port"),
+            format!(
+                "{host} does not speak TLS; write {plain}:// instead of {plain}s://, or use another port"
+            ),
         ),
         Some(Tls::InvalidCertificate(wrong)) => (ErrorKind::Config, mistrusted(host, wrong)),
         Some(Tls::AlertReceived(_)) => (
             ErrorKind::Denied,
-            format!("{host} refused our certificate; give one it knows with ?cert=FILE&key=FILE"),
+            format!(
+                "{host} rejected the client certificate; give one that it trusts with ?cert=FILE&key=FILE"
+            ),
         ),
         _ => (
             ErrorKind::Unavailable,
-            format!("no encrypted connection to {host} came about; does it speak TLS on this port?"),
+            format!("the TLS handshake with {host} failed; does it speak TLS on this port?"),
         ),
     };
     Error::new(kind, message).caused_by(error)
@@ -68,16 +76,18 @@ fn mistrusted(host: &Host, wrong: &CertificateError) -> String {
     use CertificateError as Wrong;
 
     let advice = match wrong {
-        Wrong::Expired | Wrong::ExpiredContext { .. } => "has expired; have it renewed",
+        Wrong::Expired | Wrong::ExpiredContext { .. } => "has expired; renew it",
         Wrong::NotValidYet | Wrong::NotValidYetContext { .. } => {
             "is not valid yet; compare the clocks of both machines"
         }
         Wrong::NotValidForName | Wrong::NotValidForNameContext { .. } => {
-            "is not for that name; write the name that it is for, or have it renewed"
+            "is not valid for that name; use a name that it is valid for, or have it reissued"
         }
         // Two authorities may have one name.
-        Wrong::UnknownIssuer | Wrong::BadSignature => "is not trusted; name who signed it with ?ca=FILE",
-        _ => "is not trusted; have it renewed, or name who signed it with ?ca=FILE",
+        Wrong::UnknownIssuer | Wrong::BadSignature => {
+            "is not trusted; name the authority that signed it with ?ca=FILE"
+        }
+        _ => "is not trusted; renew it, or name the authority that signed it with ?ca=FILE",
     };
     format!("the certificate of {host} {advice}")
 }
@@ -98,7 +108,8 @@ fn roots(ca: Option<&Path>) -> Result<RootCertStore> {
         Some(ca) => {
             for certificate in certificates(ca)? {
                 roots.add(certificate).map_err(|error| {
-                    Error::invalid(format!("{} has no usable certificate", ca.display())).caused_by(error)
+                    Error::invalid(format!("{} contains no usable certificate", ca.display()))
+                        .caused_by(error)
                 })?;
             }
         }
@@ -109,7 +120,8 @@ fn roots(ca: Option<&Path>) -> Result<RootCertStore> {
     if roots.is_empty() {
         return Err(Error::new(
             ErrorKind::Config,
-            "this system trusts nobody; install its certificates (Debian: ca-certificates), or give ?ca=FILE",
+            "this system has no trusted root certificates; install them (Debian: ca-certificates), or give \
+             ?ca=FILE",
         ));
     }
     Ok(roots)
@@ -120,7 +132,7 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
         CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<std::result::Result<Vec<_>, _>>);
     let certificates = read.map_err(|error| unreadable(file, error))?;
     if certificates.is_empty() {
-        return Err(Error::invalid(format!("{} has no certificate in PEM", file.display())));
+        return Err(Error::invalid(format!("{} contains no PEM certificate", file.display())));
     }
     Ok(certificates)
 }

@@ -27,8 +27,8 @@ impl Host {
         // Not what it was: it may be a part of a password.
         let wrong = || {
             Error::invalid(
-                "this is no address of a server; write HOST:PORT, and / ? # , @ in a user or password as %2F %3F %23 \
-                 %2C %40",
+                "this is not a server address; write HOST:PORT, and / ? # , @ in a user or password as %2F \
+                 %3F %23 %2C %40",
             )
         };
         let (name, rest) = match text.strip_prefix('[') {
@@ -56,9 +56,20 @@ pub fn hosts(text: &str, port: u16) -> Result<Vec<Host>> {
     text.split(',').map(|host| Host::parse(host, port)).collect()
 }
 
+/// Percent-encodes everything that could mean something in a URL.
+pub fn encoded(text: &str) -> String {
+    let byte = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(byte).to_string(),
+        other => format!("%{other:02X}"),
+    };
+    text.bytes().map(byte).collect()
+}
+
 /// Undoes percent-encoding.
 pub fn decoded(text: &str) -> Result<String> {
-    let wrong = || Error::invalid("a % in a URL is followed by two hexadecimal digits; write %25 for itself");
+    let wrong = || {
+        Error::invalid("a % in a URL must be followed by two hexadecimal digits; write %25 for a literal %")
+    };
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {

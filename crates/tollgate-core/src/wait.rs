@@ -28,6 +28,7 @@ pub async fn poll(backend: &dyn Backend, clock: &dyn Clock, claim: &Claim) -> Re
             Ok(Attempt::Granted(grant)) => return Ok(Grant { waited, ..grant }),
             Ok(Attempt::Busy(contention)) => {
                 waited = true;
+                claim.wait_status.set_queued();
                 outage.is_over();
                 clock.sleep_until(clock.now() + jittered(bounded(pause, contention))).await;
                 pause = (pause * 2).min(LONGEST);

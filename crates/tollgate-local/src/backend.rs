@@ -1,6 +1,5 @@
 //! The contract's side: what each call means for files, and on which thread it is done.
 
-use std::fs::ReadDir;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,10 +10,11 @@ use futures_util::{StreamExt, stream};
 use tollgate_core::{
     Age, Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Deadline, Details, Error,
     ErrorKind, Event, Extension, Grant, Keeper, LockName, LockState, LossCause, Release, Result, Revocation,
-    Token, events,
+    RevokeMode, Token, events,
 };
 
 use crate::capabilities::capabilities;
+use crate::dir::{FilePath, Names};
 use crate::error::Trouble;
 use crate::folder::Folder;
 use crate::idle::Idle;
@@ -108,7 +108,8 @@ impl FileBackend {
             return Ok(());
         }
         Err(Error::unsupported(
-            "these locks are those of the process this one was forked from; connect anew here",
+            "this client belongs to the process that this one was forked from; connect again in this \
+             process",
         ))
     }
 
@@ -132,7 +133,10 @@ impl FileBackend {
         }
         match outcome.await {
             Ok(outcome) => outcome.map_err(fail),
-            Err(_) => Err(fail(Error::new(ErrorKind::Unavailable, "the claim was withdrawn meanwhile"))),
+            Err(_) => Err(fail(Error::new(
+                ErrorKind::Unavailable,
+                "the claim was withdrawn while it was being taken",
+            ))),
         }
     }
 }
@@ -151,7 +155,7 @@ impl Backend for FileBackend {
             match self.take(claim, true).await? {
                 Attempt::Granted(grant) => Ok(grant),
                 Attempt::Busy(_) => {
-                    Err(Error::new(ErrorKind::Unexpected, "a claim that waits was told it is busy")
+                    Err(Error::new(ErrorKind::Unexpected, "the backend answered busy to a claim that waits")
                         .during("acquire")
                         .on(&claim.name))
                 }
@@ -222,15 +226,18 @@ impl Backend for FileBackend {
 
     fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<Option<LockState>>> {
         Box::pin(async move {
-            let path = self.shared.folder.address(name).path;
-            let look = move |_: &Shared| view::look(&path);
+            let wanted = name.clone();
+            let look = move |shared: &Shared| match shared.folder.file_if_made(&wanted)? {
+                Some(file) => view::look(&file),
+                None => Ok(None),
+            };
             self.blocking("inspect", look).await.map_err(|error| error.on(name))
         })
     }
 
     fn list(&self, prefix: &str) -> BoxStream<'_, Result<LockState>> {
         let prefix: Arc<str> = prefix.into();
-        let locks = stream::try_unfold(None, move |files: Option<ReadDir>| {
+        let locks = stream::try_unfold(None, move |files: Option<Names>| {
             let prefix = prefix.clone();
             self.blocking("list", move |shared| next_lock(shared, files, &prefix))
         });
@@ -252,13 +259,27 @@ impl Backend for FileBackend {
         events::poll(self, self.shared.clock.clone(), prefix, EVENTS_EVERY)
     }
 
-    fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>> {
+    fn revoke<'a>(
+        &'a self,
+        name: &'a LockName,
+        token: Token,
+        mode: RevokeMode,
+    ) -> BoxFuture<'a, Result<Revocation>> {
         Box::pin(async move {
-            let path = self.shared.folder.address(name).path;
+            if mode == RevokeMode::Force {
+                return Err(Error::unsupported(
+                    "locks of the operating system cannot be taken away by force; ask the holder to leave, \
+                     or end its process",
+                )
+                .on(name));
+            }
             let clock = &self.shared.clock;
             let ask = || {
-                let (path, name) = (path.clone(), name.clone());
-                self.blocking("break", move |_| view::ask_to_leave(&path, &name, token))
+                let name = name.clone();
+                self.blocking("break", move |shared| match shared.folder.file_if_made(&name)? {
+                    Some(file) => view::ask_to_leave(&file, &name, token),
+                    None => Ok(false),
+                })
             };
             if !ask().await.map_err(|error| error.on(name))? {
                 return Ok(Revocation::NotHeld);
@@ -306,7 +327,7 @@ impl Backend for FileBackend {
             if inherited.map_err(|error| error.on(&grant.name))? {
                 return Ok(());
             }
-            Err(Error::new(ErrorKind::Lost, "the descriptor does not hold it; take the lock again")
+            Err(Error::new(ErrorKind::Lost, "the descriptor does not hold the lock; take the lock again")
                 .on(&grant.name))
         })
     }
@@ -341,33 +362,31 @@ pub(crate) fn is_lock_file(name: &std::ffi::OsStr) -> bool {
 }
 
 /// A lock, or what is wrong with its file; and the files that are left.
-type Next = (Result<LockState, Trouble>, Option<ReadDir>);
+type Next = (Result<LockState, Trouble>, Option<Names>);
 
 /// The next lock of the folder that somebody uses and whose name starts with `prefix`, and the rest.
-fn next_lock(shared: &Shared, files: Option<ReadDir>, prefix: &str) -> Result<Option<Next>, Trouble> {
-    let folder = shared.folder.locks();
+fn next_lock(shared: &Shared, files: Option<Names>, prefix: &str) -> Result<Option<Next>, Trouble> {
+    // No lock was ever taken here, or the folder was removed.
+    let Some(prepared) = shared.folder.prepared_if_made()? else { return Ok(None) };
+    let folder = prepared.locks();
     let mut files = match files {
         Some(files) => files,
-        None => match std::fs::read_dir(folder) {
-            Ok(files) => files,
-            // No lock was ever taken here.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(Trouble::at(folder)(error)),
-        },
+        None if !folder.is_in_place()? => return Ok(None),
+        None => folder.names()?,
     };
-    while let Some(file) = files.next() {
-        let file = file.map_err(Trouble::at(folder))?;
-        if !is_lock_file(&file.file_name()) {
+    while let Some(name) = files.next() {
+        let name = name.map_err(Trouble::at(folder.path()))?;
+        if !is_lock_file(&name) {
             continue;
         }
-        let path = file.path();
-        match view::look(&path) {
+        let file = FilePath::new(folder, name);
+        match view::look(&file) {
             Ok(Some(state)) if state.name.as_str().starts_with(prefix) => {
                 return Ok(Some((Ok(state), Some(files))));
             }
             Ok(Some(_)) => {}
             // What a killed process left behind. It is somebody else's to clear away if we may not.
-            Ok(None) => drop(view::clear_away(&path)),
+            Ok(None) => drop(view::clear_away(&file)),
             Err(trouble) => return Ok(Some((Err(trouble), Some(files)))),
         }
     }

@@ -7,17 +7,19 @@
 //! Waiting for the disk is most of what a grant costs. Who takes one lock again and again draws a whole
 //! [`Block`] of tokens, and spends the rest of it as long as nobody else has drawn from that shard.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use tollgate_core::Token;
 
+use crate::dir::FilePath;
 use crate::error::{Result, Trouble};
+use crate::folder;
 use crate::layout::{checksum, u64_at};
-use crate::sys::{self, Identity, Kind, Range};
+use crate::sys::{self, Identity, Kind, Range, Status};
 
 /// How many shards there are: one for each first byte of a name's hash.
 const SHARDS: usize = 256;
@@ -101,8 +103,8 @@ struct Shard {
 }
 
 impl Counters {
-    /// Writes a complete new counter file at `path`, synced.
-    pub(crate) fn create(path: &Path) -> Result<()> {
+    /// What a new counter file says.
+    pub(crate) fn blank() -> Vec<u8> {
         let mut bytes = vec![0; FILE_BYTES];
         for shard in 0..SHARDS {
             for slot in 0..2 {
@@ -110,29 +112,36 @@ impl Counters {
                 bytes[at..at + SLOT_BYTES].copy_from_slice(&encode(shard, slot, 0));
             }
         }
-        let write = || {
-            let file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
-            file.write_all_at(&bytes, 0)?;
-            file.sync_all()
-        };
-        write().map_err(Trouble::at(path))
+        bytes
     }
 
-    /// Opens the counter file at `path`.
-    pub(crate) fn open(path: PathBuf) -> Result<Self> {
-        let mut options = OpenOptions::new();
-        let options = options.read(true).write(true).custom_flags(libc::O_NOFOLLOW);
-        let file = options.open(&path).map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => Trouble::counter(&path, "it is missing"),
+    /// Opens the counter file `at`.
+    pub(crate) fn open(at: &FilePath) -> Result<Self> {
+        let path = at.path().to_owned();
+        let file = at.open().map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => Trouble::counter(&path, "the file is missing"),
             _ => Trouble::at(&path)(error),
         })?;
-        let (identity, size) = sys::identify(&file).map_err(Trouble::at(&path))?;
+        let Status { identity, size, is_file, .. } = sys::identify(&file).map_err(Trouble::at(&path))?;
+        if !is_file {
+            return Err(Trouble::foreign(&path, "the file is not a regular file"));
+        }
         if size != FILE_BYTES as u64 {
-            let what = format!("it has {size} bytes instead of {FILE_BYTES}");
+            let what = format!("the file has {size} bytes instead of {FILE_BYTES}");
             return Err(Trouble::counter(&path, what));
         }
         let threads = (0..SHARDS).map(|_| Mutex::new(())).collect();
         Ok(Self { file, path, identity, threads })
+    }
+
+    /// See [`folder::tighten`].
+    pub(crate) fn tighten(&self, dir_mode: u32) {
+        folder::tighten(&self.file, dir_mode);
+    }
+
+    /// The open file.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
     }
 
     /// The next token of `shard`, on the disk already.
@@ -238,7 +247,7 @@ impl Counters {
     fn read(&self, shard: u8) -> Result<Shard> {
         // A counter that was moved away goes on in another file, or starts again: this one is history.
         if sys::identity_at(&self.path).map_err(Trouble::at(&self.path))? != Some(self.identity) {
-            return Err(Trouble::counter(&self.path, "it was removed or replaced while in use"));
+            return Err(Trouble::counter(&self.path, "the file was removed or replaced while in use"));
         }
         match self.slots(shard)? {
             [Some(a), Some(b)] if a > b => Ok(Shard { value: a, slot: 1, torn: false }),
@@ -256,7 +265,7 @@ impl Counters {
     fn slots(&self, shard: u8) -> Result<[Option<u64>; 2]> {
         let mut bytes = [0; PAGE + SLOT_BYTES];
         self.file.read_exact_at(&mut bytes, offset(shard, 0)).map_err(|error| match error.kind() {
-            std::io::ErrorKind::UnexpectedEof => Trouble::counter(&self.path, "it was cut off"),
+            std::io::ErrorKind::UnexpectedEof => Trouble::counter(&self.path, "the file is truncated"),
             _ => Trouble::at(&self.path)(error),
         })?;
         Ok([decode(shard, 0, &bytes[..SLOT_BYTES]), decode(shard, 1, &bytes[PAGE..])])
@@ -304,13 +313,25 @@ fn decode(shard: u8, slot: usize, bytes: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
     use super::*;
+    use crate::dir::Dir;
 
     fn counters() -> (tempfile::TempDir, Counters) {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("counters");
-        Counters::create(&path).unwrap();
-        (dir, Counters::open(path).unwrap())
+        std::fs::write(dir.path().join("counters"), Counters::blank()).unwrap();
+        let counters = open(dir.path()).unwrap();
+        (dir, counters)
+    }
+
+    fn open(dir: &Path) -> Result<Counters> {
+        Counters::open(&FilePath::new(&Arc::new(Dir::open(dir)?), "counters"))
+    }
+
+    fn reopen(counters: &Counters) -> Result<Counters> {
+        open(counters.path.parent().unwrap())
     }
 
     fn draws(counters: &Counters, shard: u8, count: usize) -> Vec<u64> {
@@ -326,7 +347,7 @@ mod tests {
         let (_dir, counters) = counters();
         assert_eq!(draws(&counters, 7, 5), [1, 2, 3, 4, 5]);
         assert_eq!(draws(&counters, 255, 2), [1, 2]);
-        let again = Counters::open(counters.path.clone()).unwrap();
+        let again = reopen(&counters).unwrap();
         assert_eq!(draws(&again, 7, 1), [6], "a restart goes on");
     }
 
@@ -381,16 +402,16 @@ mod tests {
 
         counters.file.set_len(10).unwrap();
         assert!(matches!(counters.draw(10), Err(Trouble::DamagedCounter { .. })));
-        assert!(matches!(Counters::open(counters.path.clone()), Err(Trouble::DamagedCounter { .. })));
+        assert!(matches!(reopen(&counters), Err(Trouble::DamagedCounter { .. })));
         std::fs::remove_file(&counters.path).unwrap();
         assert!(matches!(counters.draw(10), Err(Trouble::DamagedCounter { .. })));
-        assert!(matches!(Counters::open(counters.path.clone()), Err(Trouble::DamagedCounter { .. })));
+        assert!(matches!(reopen(&counters), Err(Trouble::DamagedCounter { .. })));
     }
 
     #[test]
     fn a_reserved_token_is_never_given_again() {
         let (_dir, counters) = counters();
-        let other = Counters::open(counters.path.clone()).unwrap();
+        let other = reopen(&counters).unwrap();
         let reserved = counters.try_reserve(5, None).unwrap().unwrap();
         assert!(counters.try_reserve(5, None).unwrap().is_none(), "one at a time among threads");
         assert!(other.try_reserve(5, None).unwrap().is_none(), "and among descriptors");
@@ -418,7 +439,7 @@ mod tests {
             left = block;
         }
         assert!(drawn.iter().copied().eq(1..=3 * BLOCK + 1), "no token is wasted: {drawn:?}");
-        let again = Counters::open(counters.path.clone()).unwrap();
+        let again = reopen(&counters).unwrap();
         assert!(
             again.draw(5).unwrap().get() > 3 * BLOCK + 1,
             "what is on the disk is ahead of what was spent"
@@ -428,7 +449,7 @@ mod tests {
     #[test]
     fn a_block_ends_when_somebody_else_draws() {
         let (_dir, counters) = counters();
-        let other = Counters::open(counters.path.clone()).unwrap();
+        let other = reopen(&counters).unwrap();
         let (_, left) = spend(&counters, None);
         let (_, left) = spend(&counters, Some(left));
         let (mine, left) = spend(&counters, Some(left));
@@ -458,7 +479,7 @@ mod tests {
             let (_, left) = spend(&counters, Some(left));
             let (mine, left) = spend(&counters, Some(left));
             tear(&counters, 5, torn);
-            let theirs = Counters::open(counters.path.clone()).unwrap().draw(5).unwrap().get();
+            let theirs = reopen(&counters).unwrap().draw(5).unwrap().get();
             assert!(theirs > mine.max(left.last), "{theirs} after {left:?}");
             let (next, _) = spend(&counters, Some(left));
             assert!(next > theirs, "{next} after {theirs}");
@@ -480,7 +501,7 @@ mod tests {
     #[test]
     fn threads_and_descriptors_never_share_a_token() {
         let (_dir, counters) = counters();
-        let other = Counters::open(counters.path.clone()).unwrap();
+        let other = reopen(&counters).unwrap();
         let drawn = std::thread::scope(|scope| {
             let threads: Vec<_> =
                 [&counters, &counters, &other, &other].map(|c| scope.spawn(|| draws(c, 1, 25))).into();

@@ -15,7 +15,8 @@ pub(crate) enum Trouble {
     Io { path: PathBuf, source: io::Error },
     #[error(
         "the token counter {} is damaged ({what}); restore it, or if it is lost for good move the whole \
-         folder away and, in the new one, raise the token floor above every token a resource has seen",
+         folder away and, in the new one, raise the token floor above every token that a resource has \
+         admitted",
         path.display()
     )]
     DamagedCounter { path: PathBuf, what: String },
@@ -26,25 +27,25 @@ pub(crate) enum Trouble {
     )]
     DamagedLock { path: PathBuf, what: &'static str },
     #[error(
-        "the mark {} is damaged ({what}), and nobody is let in; restore it, or if it is lost for good stop everybody who \
-         writes, delete it and go on",
+        "the mark {} is damaged ({what}), and no token is admitted; restore it, or if it is lost for good \
+         stop every writer, delete it and restart the writers",
         path.display()
     )]
     DamagedMark { path: PathBuf, what: &'static str },
     #[error(
-        "another process seems to be stopped while it works on {}; continue it or kill it \
-         (`fuser {}` names those who have it open)",
+        "another process seems to be stopped while it works on {}; continue it or kill it (`fuser {}` \
+         lists the processes that have it open)",
         path.display(), path.display()
     )]
     Stuck { path: PathBuf },
     #[error(
-        "{} is on {file_system}, where locks of other machines or programs may not be seen; choose a \
+        "{} is on {file_system}, where locks of other machines or programs may not be visible; choose a \
          folder on a local disk with `file:DIR`, or a lock server",
         path.display()
     )]
     Network { path: PathBuf, file_system: &'static str },
     #[error(
-        "{} says {found:?}, and this program knows layout 1; use the tollgate that wrote it or a newer \
+        "{} says {found:?}, and this program supports layout 1; use the tollgate that wrote it or a newer \
          one, or another folder",
         path.display()
     )]
@@ -52,11 +53,27 @@ pub(crate) enum Trouble {
     #[error("{} is not a folder; pass a folder as `file:DIR`", path.display())]
     NotAFolder { path: PathBuf },
     #[error(
+        "{} is {what}, and has to be a folder that tollgate created; find out where it comes from, and \
+         remove it",
+        path.display()
+    )]
+    InTheWay { path: PathBuf, what: &'static str },
+    #[error(
+        "{} is not a file that tollgate created ({what}); find out where it comes from, and move it away",
+        path.display()
+    )]
+    Foreign { path: PathBuf, what: &'static str },
+    #[error(
+        "the folder {} was replaced while in use: other processes use the new folder; connect again",
+        path.display()
+    )]
+    Replaced { path: PathBuf },
+    #[error(
         "the tokens of {} are used up: 2^53 - 1 was reached; was the token floor raised too far?",
         path.display()
     )]
     TokensUsedUp { path: PathBuf },
-    #[error("the lock's file {} was removed while it was waited for; take the lock again", path.display())]
+    #[error("the lock's file {} was removed while this claim waited for it; take the lock again", path.display())]
     Vanished { path: PathBuf },
     #[error("{0}")]
     Threads(String),
@@ -76,6 +93,10 @@ impl Trouble {
         Self::DamagedLock { path: path.to_owned(), what }
     }
 
+    pub(crate) fn foreign(path: &Path, what: &'static str) -> Self {
+        Self::Foreign { path: path.to_owned(), what }
+    }
+
     pub(crate) fn mark(path: &Path, what: &'static str) -> Self {
         Self::DamagedMark { path: path.to_owned(), what }
     }
@@ -91,6 +112,9 @@ impl Trouble {
             | Self::Network { .. }
             | Self::Layout { .. }
             | Self::NotAFolder { .. }
+            | Self::InTheWay { .. }
+            | Self::Foreign { .. }
+            | Self::Replaced { .. }
             | Self::TokensUsedUp { .. } => ErrorKind::Config,
         }
     }
@@ -143,17 +167,20 @@ fn io_sentence(path: &Path, error: &io::Error) -> String {
         }
         Some(libc::ENOENT) => {
             format!(
-                "{path} is not there and cannot be made, or was removed while in use; choose a folder that stays"
+                "{path} does not exist and cannot be created, or was removed while in use; choose a folder \
+                 that is not removed"
             )
         }
         Some(libc::ELOOP | libc::EISDIR) => {
-            format!("{path} is not a file that tollgate made; remove it")
+            format!("{path} is not a file that tollgate created; find out where it comes from, and remove it")
         }
-        Some(libc::ENOSPC | libc::EDQUOT) => format!("the disk is full at {path}; make room and try again"),
+        Some(libc::ENOSPC | libc::EDQUOT) => {
+            format!("the disk is full at {path}; free some space and try again")
+        }
         Some(libc::EMFILE | libc::ENFILE) => {
             format!("too many open files at {path}: every claim needs one; raise the limit with `ulimit -n`")
         }
-        Some(libc::ENOLCK) => format!("the kernel has no room for another lock on {path}"),
+        Some(libc::ENOLCK) => format!("the kernel cannot allocate another lock on {path}"),
         Some(libc::EINVAL | libc::ENOSYS | libc::EOPNOTSUPP) => format!(
             "{path} cannot be locked ({error}); the file system or kernel lacks open-file-description locks"
         ),

@@ -1,18 +1,23 @@
 //! A gate whose marks are files in a folder of this host.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rustix::process::{Resource, getrlimit};
+use tokio::sync::Semaphore;
 use tollgate_core::gate::{self, Confirmed};
 use tollgate_core::{BoxFuture, Error, ErrorKind, Fence, Gate, Keeper, Result, Token};
 
+use crate::dir::{Dir, FilePath};
 use crate::error::Trouble;
 use crate::folder;
 use crate::mark_file::{KeptMark, LockedMark};
 
-/// How many marks are kept open: beyond that all are opened anew.
-const KEPT: usize = 256;
+/// How many marks are kept open at most, beyond which all are opened anew, and how many are worked on at a time.
+const MOST: usize = 256;
+/// Which part of the files that a process may open they are at most, each.
+const PART: u64 = 8;
 
 /// A [`Gate`] for the processes of one host: each mark is a file in `DIR/marks`, checked and raised under one kernel lock,
 /// and on the disk before anybody is told.
@@ -33,14 +38,17 @@ const KEPT: usize = 256;
 pub struct FileGate {
     shared: Arc<Shared>,
     keeper: Keeper,
+    /// Each mark that is worked on is an open file.
+    at_work: Arc<Semaphore>,
 }
 
 #[derive(Debug)]
 struct Shared {
-    marks: PathBuf,
+    marks: Arc<Dir>,
     confirmed: Confirmed,
     /// Those that were read, to be read again.
     kept: Mutex<HashMap<Box<str>, Arc<KeptMark>>>,
+    most: usize,
 }
 
 impl FileGate {
@@ -50,9 +58,13 @@ impl FileGate {
     /// `Config` if `dir` cannot hold marks: not a folder, not writable, on a network file system, or of another layout.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self> {
         let marks = set_up(dir.as_ref()).map_err(|trouble| Error::from(trouble).during("open"))?;
+        let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let most = usize::try_from(files / PART).unwrap_or(MOST).clamp(1, MOST);
+        let shared = Shared { marks, confirmed: Confirmed::default(), kept: Mutex::default(), most };
         Ok(Self {
-            shared: Arc::new(Shared { marks, confirmed: Confirmed::default(), kept: Mutex::default() }),
+            shared: Arc::new(shared),
             keeper: Keeper::global()?,
+            at_work: Arc::new(Semaphore::new(most)),
         })
     }
 
@@ -76,29 +88,48 @@ impl FileGate {
         work: impl FnOnce(&Shared) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let shared = self.shared.clone();
-        let done = self.keeper.spawn_blocking(move || work(&shared)).await;
+        // Never closed. It stays with the work, which goes on if this is dropped.
+        let at_work = self.at_work.clone().acquire_owned().await;
+        let done = self.keeper.spawn_blocking(move || {
+            let done = work(&shared);
+            drop(at_work);
+            done
+        });
+        let done = done.await;
         done.unwrap_or_else(|panic| {
             Err(Error::new(ErrorKind::Unexpected, "a file operation panicked").caused_by(panic))
         })
     }
 }
 
-fn set_up(dir: &Path) -> Result<PathBuf, Trouble> {
+fn set_up(dir: &Path) -> Result<Arc<Dir>, Trouble> {
     let dir = std::path::absolute(dir).map_err(Trouble::at(dir))?;
     std::fs::create_dir_all(&dir).map_err(Trouble::at(&dir))?;
     folder::refuse_network(&dir)?;
+    let dir = Arc::new(Dir::open(&dir)?);
     // It need not have locks, but if it has they are of a layout that is known.
     folder::is_initialised(&dir)?;
-    let marks = dir.join("marks");
-    folder::make_dir(&marks)?;
-    crate::sys::check_writable(&marks).map_err(Trouble::at(&marks))?;
-    folder::sync_dir(&dir)?;
-    Ok(marks)
+    let marks = dir.make_sub("marks")?;
+    marks.check_writable()?;
+    marks.sweep()?;
+    dir.sync()?;
+    Ok(Arc::new(marks))
 }
 
 impl Shared {
-    fn path(&self, resource: &str) -> PathBuf {
-        self.marks.join(folder::hex(&folder::hash_of(resource)))
+    fn file(&self, resource: &str) -> FilePath {
+        FilePath::new(&self.marks, folder::hex(&folder::hash_of(resource.as_bytes())))
+    }
+
+    /// The file of the mark, if there is one.
+    fn file_if_made(&self, resource: &str) -> Result<Option<FilePath>, Trouble> {
+        let file = self.file(resource);
+        if file.exists()? {
+            return Ok(Some(file));
+        }
+        // There may be one in a folder that took the place of this one.
+        self.marks.is_in_place()?;
+        Ok(None)
     }
 
     /// What the mark says to who raises nothing. Two system calls on cached pages, and no change of threads.
@@ -117,10 +148,10 @@ impl Shared {
             return Some(mark);
         }
         // It may be another one by now.
-        let found = KeptMark::open(self.path(resource)).map(Arc::new);
+        let found = KeptMark::open(self.file(resource)).map(Arc::new);
         let mark = found.as_ref().and_then(|found| found.peek());
         let mut kept = kept();
-        if kept.len() >= KEPT && !kept.contains_key(resource) {
+        if kept.len() >= self.most && !kept.contains_key(resource) {
             kept.clear();
         }
         match found {
@@ -131,12 +162,14 @@ impl Shared {
     }
 
     fn admit(&self, resource: &str, fence: Fence) -> Result<()> {
-        let path = self.path(resource);
-        // A reader makes nothing.
-        if !fence.is_exclusive() && !std::fs::exists(&path).map_err(Trouble::at(&path))? {
-            return Ok(());
-        }
-        let mut locked = LockedMark::lock(&path, resource)?;
+        let file = if fence.is_exclusive() {
+            self.file(resource)
+        } else {
+            // A reader makes nothing.
+            let Some(file) = self.file_if_made(resource)? else { return Ok(()) };
+            file
+        };
+        let mut locked = LockedMark::lock(&file, resource)?;
         locked.mark().admit(fence)?;
         if fence.is_exclusive() {
             locked.write(fence.token())?;
@@ -149,11 +182,8 @@ impl Shared {
     }
 
     fn mark(&self, resource: &str) -> Result<Option<Token>> {
-        let path = self.path(resource);
-        if !std::fs::exists(&path).map_err(Trouble::at(&path))? {
-            return Ok(None);
-        }
-        Ok(LockedMark::lock(&path, resource)?.mark().highest())
+        let Some(file) = self.file_if_made(resource)? else { return Ok(None) };
+        Ok(LockedMark::lock(&file, resource)?.mark().highest())
     }
 }
 

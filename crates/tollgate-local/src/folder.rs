@@ -1,36 +1,41 @@
 //! The folder: making it, refusing what cannot hold locks, and where things are in it.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, OnceLock};
 
+use rustix::fs::Mode;
+use rustix::process::geteuid;
 use sha2::{Digest, Sha256};
 use tollgate_core::{Error, ErrorKind, LockName};
 
 use crate::counter::Counters;
+use crate::dir::{Dir, FilePath, file_mode};
 use crate::error::{Result, Trouble};
 use crate::sys;
 
 /// What the version file says.
 pub(crate) const LAYOUT: &str = "tollgate file layout 1\n";
-/// Setting up a folder takes milliseconds. Longer means that somebody is stopped.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A folder on a local file system. It is made when the first lock is taken: looking makes nothing.
 #[derive(Debug)]
 pub(crate) struct Folder {
     dir: PathBuf,
-    locks: PathBuf,
-    counters: OnceLock<Counters>,
+    prepared: OnceLock<Prepared>,
+}
+
+/// A folder in which locks can be taken.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    locks: Arc<Dir>,
+    pub(crate) counters: Counters,
 }
 
 /// Where a lock's file is and which counter numbers its grants.
 #[derive(Debug, Clone)]
 pub(crate) struct Address {
-    pub(crate) path: PathBuf,
+    pub(crate) file: FilePath,
     pub(crate) shard: u8,
 }
 
@@ -39,7 +44,7 @@ impl Folder {
     pub(crate) fn open(dir: &Path) -> Result<Self> {
         // Absolute, so that a later change of the working directory changes nothing.
         let dir = std::path::absolute(dir).map_err(Trouble::at(dir))?;
-        let folder = Self { locks: dir.join("locks"), dir, counters: OnceLock::new() };
+        let folder = Self { dir, prepared: OnceLock::new() };
         if !fs::exists(&folder.dir).map_err(Trouble::at(&folder.dir))? {
             return Ok(folder);
         }
@@ -47,49 +52,75 @@ impl Folder {
             return Err(Trouble::NotAFolder { path: folder.dir });
         }
         refuse_network(&folder.dir)?;
-        if is_initialised(&folder.dir)? {
-            folder.counters()?;
-        } else {
+        if folder.prepared_if_made()?.is_none() {
             sys::check_writable(&folder.dir).map_err(Trouble::at(&folder.dir))?;
         }
         Ok(folder)
     }
 
+    /// The folder, which is made now if it was not there.
+    pub(crate) fn prepared(&self) -> Result<&Prepared> {
+        if let Some(prepared) = self.prepared.get() {
+            return Ok(prepared);
+        }
+        fs::create_dir_all(&self.dir).map_err(Trouble::at(&self.dir))?;
+        let made = set_up(&Arc::new(Dir::open(&self.dir)?))?;
+        Ok(self.prepared.get_or_init(|| made))
+    }
+
+    /// The folder, if a lock was ever taken in it.
+    pub(crate) fn prepared_if_made(&self) -> Result<Option<&Prepared>> {
+        if let Some(prepared) = self.prepared.get() {
+            return Ok(Some(prepared));
+        }
+        let made = fs::exists(&self.dir).map_err(Trouble::at(&self.dir))?
+            && is_initialised(&Arc::new(Dir::open(&self.dir)?))?;
+        if made { self.prepared().map(Some) } else { Ok(None) }
+    }
+
     /// The counters, in a folder that is made now if it was not there.
     pub(crate) fn counters(&self) -> Result<&Counters> {
-        if let Some(counters) = self.counters.get() {
-            return Ok(counters);
-        }
-        let made = self.set_up()?;
-        Ok(self.counters.get_or_init(|| made))
+        self.prepared().map(|prepared| &prepared.counters)
     }
 
-    fn set_up(&self) -> Result<Counters> {
-        fs::create_dir_all(&self.dir).map_err(Trouble::at(&self.dir))?;
-        refuse_network(&self.dir)?;
-        if !is_initialised(&self.dir)? {
-            initialise(&self.dir)?;
-        }
-        make_dir(&self.locks)?;
-        sys::check_writable(&self.locks).map_err(Trouble::at(&self.locks))?;
-        Counters::open(self.dir.join("counters"))
+    /// The file of the lock `name`, if a lock was ever taken here.
+    pub(crate) fn file_if_made(&self, name: &LockName) -> Result<Option<FilePath>> {
+        Ok(self.prepared_if_made()?.map(|prepared| prepared.address(name).file))
     }
+}
 
+impl Prepared {
     /// Where the lock `name` is. Its file is named by a hash: names may be longer than a file's name, and
     /// contain what a file's name cannot.
     pub(crate) fn address(&self, name: &LockName) -> Address {
-        let hash = hash_of(name.as_str());
-        Address { path: self.locks.join(hex(&hash)), shard: hash[0] }
+        let hash = hash_of(name.as_str().as_bytes());
+        Address { file: FilePath::new(&self.locks, hex(&hash)), shard: hash[0] }
     }
 
     /// The folder of the lock files.
-    pub(crate) fn locks(&self) -> &Path {
+    pub(crate) fn locks(&self) -> &Arc<Dir> {
         &self.locks
     }
 }
 
-pub(crate) fn hash_of(name: &str) -> [u8; 32] {
-    Sha256::digest(name.as_bytes()).into()
+fn set_up(dir: &Arc<Dir>) -> Result<Prepared> {
+    refuse_network(dir.path())?;
+    if !is_initialised(dir)? {
+        initialise(dir)?;
+    }
+    let locks = dir.make_sub("locks")?;
+    locks.check_writable()?;
+    let dir_mode = dir.mode().map_err(|error| Trouble::at(dir.path())(error.into()))?;
+    if let Ok(version) = FilePath::new(dir, "version").open_to_read() {
+        tighten(&version, dir_mode);
+    }
+    let counters = Counters::open(&FilePath::new(dir, "counters"))?;
+    counters.tighten(dir_mode);
+    Ok(Prepared { locks: Arc::new(locks), counters })
+}
+
+pub(crate) fn hash_of(name: &[u8]) -> [u8; 32] {
+    Sha256::digest(name).into()
 }
 
 pub(crate) fn hex(hash: &[u8; 32]) -> String {
@@ -113,14 +144,15 @@ pub fn default_dir() -> tollgate_core::Result<PathBuf> {
         .ok_or_else(|| {
             Error::new(
                 ErrorKind::Config,
-                "neither XDG_STATE_HOME nor HOME names a folder for locks; pass one as `file:DIR`",
+                "neither XDG_STATE_HOME nor HOME is set to a folder for locks; pass one as `file:DIR`",
             )
         })
 }
 
-pub(crate) fn is_initialised(dir: &Path) -> Result<bool> {
-    let path = dir.join("version");
-    match read_start(&path) {
+pub(crate) fn is_initialised(dir: &Arc<Dir>) -> Result<bool> {
+    let file = FilePath::new(dir, "version");
+    let path = file.path().to_owned();
+    match read_start(&file) {
         Ok(Some(found)) if found == LAYOUT.as_bytes() => Ok(true),
         Ok(Some(found)) => {
             Err(Trouble::Layout { path, found: String::from_utf8_lossy(&found).trim().into() })
@@ -131,11 +163,9 @@ pub(crate) fn is_initialised(dir: &Path) -> Result<bool> {
     }
 }
 
-/// What a small file says, or begins with; `None` if it is no plain file. Whatever was put there in its place, a pipe
-/// or something without an end, nobody waits for it.
-fn read_start(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    let mut options = fs::OpenOptions::new();
-    let file = options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
+/// What a small file says, or begins with; `None` if it is no plain file.
+fn read_start(file: &FilePath) -> io::Result<Option<Vec<u8>>> {
+    let file = file.open_to_read()?;
     if !file.metadata()?.is_file() {
         return Ok(None);
     }
@@ -145,74 +175,41 @@ fn read_start(path: &Path) -> io::Result<Option<Vec<u8>>> {
 }
 
 /// Makes what is in a folder, the version file last: while it is missing nothing else has been used.
-fn initialise(dir: &Path) -> Result<()> {
-    let _lock = lock(dir)?;
-    if is_initialised(dir)? {
-        return Ok(());
-    }
-    make_dir(&dir.join("locks"))?;
-    let counters = dir.join("counters");
+///
+/// Several processes may do this at once. Each file is whole when it gets its name, and no file is replaced, so
+/// that all of them go on with the same ones.
+fn initialise(dir: &Arc<Dir>) -> Result<()> {
+    dir.sweep()?;
+    dir.make_sub("locks")?;
     // One that is there was complete when it got its name. It may have counted before the version file
     // was lost, and is never replaced.
-    if sys::identity_at(&counters).map_err(Trouble::at(&counters))?.is_none() {
-        let new = dir.join("counters.new");
-        Counters::create(&new)?;
-        share(&new, FILE)?;
-        fs::rename(&new, &counters).map_err(Trouble::at(&counters))?;
-        sync_dir(dir)?;
+    if !FilePath::new(dir, "counters").exists()? {
+        dir.create_whole("counters".as_ref(), &Counters::blank())?;
     }
-    let (version, new) = (dir.join("version"), dir.join("version.new"));
-    let write = || {
-        let mut file = File::create(&new)?;
-        file.write_all(LAYOUT.as_bytes())?;
-        file.sync_all()
-    };
-    write().map_err(Trouble::at(&version))?;
-    share(&new, FILE)?;
-    fs::rename(&new, &version).map_err(Trouble::at(&version))?;
-    sync_dir(dir)
+    // Another process may have made it just now, and not have come to this.
+    dir.sync()?;
+    dir.create_whole("version".as_ref(), LAYOUT.as_bytes())?;
+    dir.sync()
 }
 
-fn lock(dir: &Path) -> Result<File> {
-    let file = File::open(dir).map_err(Trouble::at(dir))?;
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match file.try_lock() {
-            Ok(()) => return Ok(file),
-            Err(fs::TryLockError::WouldBlock) if Instant::now() < deadline => {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            Err(fs::TryLockError::WouldBlock) => return Err(Trouble::Stuck { path: dir.to_owned() }),
-            Err(fs::TryLockError::Error(error)) => return Err(Trouble::at(dir)(error)),
-        }
+/// Takes permissions away from a file of ours that a folder of `dir_mode` would not give it: an older version made
+/// files readable for users that may not write. Only its owner may do this, and it is not needed for anything else.
+pub(crate) fn tighten(file: &File, dir_mode: u32) {
+    let Ok(status) = sys::identify(file) else { return };
+    let mode = status.mode & file_mode(dir_mode);
+    let is_ours = status.is_file && status.names == 1 && status.owner == geteuid().as_raw();
+    if is_ours && mode != status.mode {
+        let _ = rustix::fs::fchmod(file, Mode::from_raw_mode(mode));
     }
 }
 
-pub(crate) fn make_dir(path: &Path) -> Result<()> {
-    match fs::create_dir(path) {
-        Ok(()) => share(path, 0o7777),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
-        Err(error) => Err(Trouble::at(path)(error)),
+/// The same for a file in `dir` that was found with `mode`. If no class reads without writing, this costs nothing.
+pub(crate) fn tighten_in(dir: &Dir, file: &File, mode: u32) {
+    if file_mode(mode) != mode & 0o666
+        && let Ok(dir_mode) = dir.mode()
+    {
+        tighten(file, dir_mode);
     }
-}
-
-pub(crate) fn share(path: &Path, mask: u32) -> Result<()> {
-    fs::set_permissions(path, permissions(path, mask)?).map_err(Trouble::at(path))
-}
-
-/// What is made at `path` gets the permissions of the folder it is in, as far as `mask` goes: who may use the
-/// folder may use the locks, whatever the umask of the process that came first.
-pub(crate) fn permissions(path: &Path, mask: u32) -> Result<fs::Permissions> {
-    let parent = path.parent().unwrap_or(path);
-    let mode = fs::metadata(parent).map_err(Trouble::at(parent))?.permissions().mode();
-    Ok(fs::Permissions::from_mode(mode & mask))
-}
-
-/// What of a folder's permissions means something for a file.
-pub(crate) const FILE: u32 = 0o666;
-
-pub(crate) fn sync_dir(dir: &Path) -> Result<()> {
-    File::open(dir).and_then(|dir| dir.sync_all()).map_err(Trouble::at(dir))
 }
 
 /// Refuses file systems whose locks other machines, or the program behind the file system, may not see.
@@ -275,7 +272,7 @@ mod tests {
         Folder::open(dir.path()).unwrap().counters().unwrap();
         fs::remove_file(dir.path().join("counters")).unwrap();
         let error = Folder::open(dir.path()).unwrap_err();
-        assert!(error.to_string().contains("it is missing"), "{error}");
+        assert!(error.to_string().contains("the file is missing"), "{error}");
         assert!(!dir.path().join("counters").exists(), "nothing starts again by itself");
         assert_eq!(error.kind(), ErrorKind::Config);
     }

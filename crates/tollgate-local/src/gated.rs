@@ -1,13 +1,13 @@
 //! What may be done to a lock's file while its gate is locked: reading and changing the list of claims.
 
+use std::ffi::OsStr;
+
 use tollgate_core::LockName;
 
 use crate::error::{Result, Trouble};
+use crate::folder;
 use crate::layout::{self, ENTRY_BYTES, Entry, FIRST_CAPACITY, FIRST_DETAILS, Header, LISTS, Ticket};
-use crate::lockfile::LockFile;
-
-/// A file longer than this is cut when nobody uses it.
-const LARGE: u64 = 1 << 16;
+use crate::lockfile::{LARGE, LockFile};
 
 /// The file while its gate is locked: nobody else reads or writes it.
 #[derive(Debug)]
@@ -30,23 +30,35 @@ impl Gated<'_> {
     pub(crate) fn header_of(&self, name: &LockName) -> Result<Header> {
         let header = self.lock.header()?;
         if *header.name != *name.as_str().as_bytes() {
-            return Err(Trouble::lock(self.lock.path(), "it belongs to another lock"));
+            return Err(Trouble::lock(self.lock.path(), "the file belongs to another lock"));
         }
         Ok(header)
     }
 
-    /// Removes the file if nobody uses it.
+    /// Removes the file if no claim is in it, and if it is what its name says: a lock's file. Another file that has
+    /// such a name stays.
     pub(crate) fn remove_if_idle(&self) -> Result<()> {
         if self.anybody()? || !self.lock.is_current()? {
             return Ok(());
         }
-        std::fs::remove_file(self.lock.path()).map_err(Trouble::at(self.lock.path()))
+        let Ok(header) = self.lock.header() else { return Ok(()) };
+        let is_named_so = self.lock.at().name() == OsStr::new(&folder::hex(&folder::hash_of(&header.name)));
+        if is_named_so { self.lock.at().remove() } else { Ok(()) }
+    }
+
+    /// Removes a file that was made for what failed, as an empty one would stay; unless another process came
+    /// between and uses it.
+    pub(crate) fn or_remove_if_new<T>(&self, result: Result<T>) -> Result<T> {
+        if result.is_err() && self.lock.is_new() && self.anybody().is_ok_and(|anybody| !anybody) {
+            let _ = self.lock.at().remove();
+        }
+        result
     }
 
     /// Starts the file again with one claim in it, `entry` but for the ticket, and takes its byte. Only
     /// when nobody else waits or holds: whatever the file says, damaged or not, is about claims that are gone.
     pub(crate) fn start(&self, name: &LockName, entry: &mut Entry, details: &[u8]) -> Result<Header> {
-        let old = if self.lock.size() == 0 { None } else { self.lock.header().ok() };
+        let old = if self.lock.size() == 0 { None } else { self.lock.old_header()? };
         if self.lock.size() > LARGE {
             self.lock.cut()?;
         }
@@ -107,7 +119,7 @@ impl Gated<'_> {
             self.rebuild(header, details_size(details, header.details_size), Some(entry.ticket))?;
             self.write_header(header)?;
             index = self.find(header, entry.ticket)?.ok_or_else(|| {
-                Trouble::lock(self.lock.path(), "a claim got lost while its list was moved")
+                Trouble::lock(self.lock.path(), "a claim is missing after its list was moved")
             })?;
         }
         entry.details_len = details.len() as u32;
@@ -205,9 +217,12 @@ fn details_size(details: &[u8], at_least: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use tollgate_core::Mode;
 
     use super::*;
+    use crate::dir::{Dir, FilePath};
     use crate::lockfile::{PATIENCE, visit};
     use crate::sys::Range;
 
@@ -219,7 +234,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let name = LockName::new("a").unwrap();
         let start = |gated: &Gated<'_>| gated.start(&name, &mut entry(0), b"{0}");
-        let (lock, _) = visit(&dir.path().join("a"), true, start).unwrap().unwrap();
+        let folder = Arc::new(Dir::open(dir.path()).unwrap());
+        let at = FilePath::new(&folder, folder::hex(&folder::hash_of(b"a")));
+        let (lock, _) = visit(&at, true, start).unwrap().unwrap();
         (dir, name, lock)
     }
 
@@ -247,8 +264,8 @@ mod tests {
     fn a_list_of_the_living_grows_and_wider_details_move_it() {
         let (_dir, name, lock) = file();
         // Whoever comes has a description of its own, and so have those whose bytes it asks for.
-        let others = LockFile::open(lock.path(), false).unwrap().unwrap();
-        let visitor = LockFile::open(lock.path(), false).unwrap().unwrap();
+        let others = LockFile::open(lock.at(), false).unwrap().unwrap();
+        let visitor = LockFile::open(lock.at(), false).unwrap().unwrap();
         let gated = visitor.gate(PATIENCE).unwrap();
         let mut header = gated.header_of(&name).unwrap();
         for ticket in 1..100 {
@@ -272,7 +289,7 @@ mod tests {
     #[test]
     fn a_file_in_use_is_not_removed_and_an_idle_one_is() {
         let (_dir, _, lock) = file();
-        let clear = || visit(lock.path(), false, |gated| gated.remove_if_idle()).unwrap();
+        let clear = || visit(lock.at(), false, |gated| gated.remove_if_idle()).unwrap();
         clear();
         assert!(lock.path().exists());
         lock.unlock(Range::ALL);

@@ -82,7 +82,9 @@ impl Idle {
         };
         for name in due {
             // Best effort: whoever uses the lock next, or lists locks, comes by here again.
-            let _ = view::clear_away(&shared.folder.address(&name).path);
+            if let Ok(Some(file)) = shared.folder.file_if_made(&name) {
+                let _ = view::clear_away(&file);
+            }
         }
         let mut left = self.lock();
         left.task &= before.is_none() || !left.names.is_empty();

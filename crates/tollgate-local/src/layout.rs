@@ -51,6 +51,11 @@ pub(crate) fn everybody_before(ticket: Ticket) -> Option<Range> {
     (ticket > 0).then_some(Range { start: TICKETS, len: 2 * ticket })
 }
 
+/// Whether a file that starts with `bytes` was made by this program, damaged or not.
+pub(crate) fn is_ours(bytes: &[u8]) -> bool {
+    bytes.starts_with(&MAGIC)
+}
+
 /// The first page of a lock file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Header {
@@ -105,15 +110,15 @@ impl Header {
 
     /// The header that `bytes` start with, or what is wrong with them.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
-        let fixed = bytes.first_chunk::<64>().ok_or("it is too short")?;
+        let fixed = bytes.first_chunk::<64>().ok_or("the file is too short")?;
         if fixed[0..8] != MAGIC {
-            return Err("it does not start like a lock file");
+            return Err("the file does not start like a lock file");
         }
         if u32_at(fixed, 8) != VERSION {
-            return Err("its layout is not the one this program knows");
+            return Err("this program does not support the layout of the file");
         }
         let length = u32_at(fixed, 12) as usize;
-        let name = bytes[64..].get(..length).ok_or("the name is cut off")?;
+        let name = bytes[64..].get(..length).ok_or("the name is truncated")?;
         if u64_at(fixed, 56) != checksum(&[&fixed[..56], name]) {
             return Err("the header's checksum is wrong");
         }

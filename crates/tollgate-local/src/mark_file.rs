@@ -8,18 +8,20 @@
 //! Both slots are whole from the moment the file has its name. One that cannot be read is damage: it may have had the larger
 //! number.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_core::{Mark, OwnerId, Token};
+use tollgate_core::{Mark, Token};
 
+use crate::dir::{Dir, FilePath};
 use crate::error::{Result, Trouble};
-use crate::folder::{self, FILE};
+use crate::folder;
 use crate::layout::{checksum, u64_at};
-use crate::sys::{self, Identity, Range};
+use crate::sys::{self, Identity, Range, Status};
 
 const MAGIC: [u8; 8] = *b"TGMARK 1";
 const PAGE: usize = 4096;
@@ -34,7 +36,7 @@ const OPENED: usize = 100;
 #[derive(Debug)]
 pub struct LockedMark {
     file: File,
-    path: PathBuf,
+    at: FilePath,
     /// What both slots say, zero for none.
     slots: [u64; 2],
 }
@@ -47,15 +49,18 @@ impl LockedMark {
     /// `Config` if it is damaged, or cannot be there: no folder, no permission, a network file system. `Unavailable` if the
     /// disk is full, or somebody who has it is stopped.
     pub fn at(path: &Path, whose: &str) -> tollgate_core::Result<Self> {
-        Ok(Self::lock(path, whose)?)
+        let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = Arc::new(Dir::open(folder)?);
+        Ok(Self::lock(&FilePath::new(&folder, path.file_name().unwrap_or_default()), whose)?)
     }
 
-    pub(crate) fn lock(path: &Path, whose: &str) -> Result<Self> {
+    pub(crate) fn lock(at: &FilePath, whose: &str) -> Result<Self> {
+        let path = at.path();
         for _ in 0..OPENED {
-            let file = match open(path) {
+            let file = match at.open() {
                 Ok(file) => file,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    create(path, whose)?;
+                    create(at, whose)?;
                     continue;
                 }
                 Err(error) => return Err(Trouble::at(path)(error)),
@@ -64,15 +69,21 @@ impl LockedMark {
             if !sys::lock_within(&file, Range::ALL, PATIENCE).map_err(Trouble::at(path))? {
                 return Err(Trouble::Stuck { path: path.to_owned() });
             }
-            let (identity, _) = sys::identify(&file).map_err(Trouble::at(path))?;
-            if sys::identity_at(path).map_err(Trouble::at(path))? == Some(identity) {
+            let Status { identity, is_file, mode, .. } = sys::identify(&file).map_err(Trouble::at(path))?;
+            if !is_file {
+                return Err(Trouble::foreign(path, "the file is not a regular file"));
+            }
+            folder::tighten_in(at.dir(), &file, mode);
+            if at.is(identity)? {
                 let [Some(first), Some(second)] = slots(&file, path)? else {
                     return Err(Trouble::mark(path, "a slot is unreadable"));
                 };
-                return Ok(Self { file, path: path.to_owned(), slots: [first, second] });
+                return Ok(Self { file, at: at.clone(), slots: [first, second] });
             }
+            // In a folder that was moved away no mark is the one that others see.
+            at.dir().check_in_place()?;
         }
-        Err(Trouble::mark(path, "it is removed again and again"))
+        Err(Trouble::mark(path, "the file is removed again and again"))
     }
 
     /// What it says.
@@ -96,9 +107,9 @@ impl LockedMark {
         // bring something to the disk may think that it is there, until it is written again.
         let slot = if value > self.value() { lower } else { 1 - lower };
         let written = self.file.write_all_at(&encode(slot, value), position(slot));
-        written.map_err(Trouble::at(&self.path))?;
+        written.map_err(Trouble::at(self.at.path()))?;
         self.slots[slot] = value;
-        self.file.sync_data().map_err(Trouble::at(&self.path))
+        self.file.sync_data().map_err(Trouble::at(self.at.path()))
     }
 
     /// Brings the file's name to the disk: once is enough.
@@ -107,7 +118,7 @@ impl LockedMark {
     }
 
     pub(crate) fn sync_folder(&self) -> Result<()> {
-        folder::sync_dir(parent(&self.path))
+        self.at.dir().sync()
     }
 }
 
@@ -115,40 +126,31 @@ impl LockedMark {
 #[derive(Debug)]
 pub(crate) struct KeptMark {
     file: File,
-    path: PathBuf,
+    at: FilePath,
     identity: Identity,
 }
 
 impl KeptMark {
-    /// The mark at `path`, if there is one.
-    pub(crate) fn open(path: PathBuf) -> Option<Self> {
-        let file = open(&path).ok()?;
-        let (identity, _) = sys::identify(&file).ok()?;
-        Some(Self { file, path, identity })
+    /// The mark `at`, if there is one.
+    pub(crate) fn open(at: FilePath) -> Option<Self> {
+        let file = at.open_at_once().ok()?;
+        let identity = sys::identify(&file).ok()?.identity;
+        Some(Self { file, at, identity })
     }
 
     /// What it says, without waiting: nothing if it has to be asked for in order, because it is somewhere else by now, or being
     /// written, or damaged.
     pub(crate) fn peek(&self) -> Option<u64> {
-        let [Some(first), Some(second)] = slots(&self.file, &self.path).ok()? else { return None };
+        let [Some(first), Some(second)] = slots(&self.file, self.at.path()).ok()? else { return None };
         // It is open, so that no other file can have its number.
-        let is_there = sys::identity_at(&self.path).ok()? == Some(self.identity);
+        let is_there = self.at.is(self.identity).ok()?;
         is_there.then_some(first.max(second))
     }
 }
 
-fn open(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)
-}
-
-/// Makes the file, whole when it gets its name. Whoever comes first makes it.
-fn create(path: &Path, whose: &str) -> Result<()> {
-    let folder = parent(path);
-    folder::refuse_network(folder)?;
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.new", &OwnerId::random().to_hex()[..8]));
-    let new = folder.join(name);
+/// Makes the file, whole when it gets its name. The process that comes first makes it.
+fn create(at: &FilePath, whose: &str) -> Result<()> {
+    folder::refuse_network(at.dir().path())?;
     let mut bytes = vec![0; FILE_BYTES];
     let says = format!("tollgate mark 1\n{whose}\n");
     let said = says.len().min(PAGE);
@@ -157,30 +159,13 @@ fn create(path: &Path, whose: &str) -> Result<()> {
         let at = (slot + 1) * PAGE;
         bytes[at..at + SLOT_BYTES].copy_from_slice(&encode(slot, 0));
     }
-    let made = || {
-        let mut file = OpenOptions::new().write(true).create_new(true).open(&new)?;
-        file.write_all(&bytes)?;
-        file.sync_all()
-    };
-    let made = made().map_err(Trouble::at(path)).and_then(|()| folder::share(&new, FILE)).and_then(|()| {
-        match fs::hard_link(&new, path) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(Trouble::at(path)(error)),
-            _ => Ok(()),
-        }
-    });
-    // Whatever became of it, this name is not needed.
-    let _ = fs::remove_file(&new);
-    made
-}
-
-fn parent(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    at.dir().create_whole(at.name(), &bytes).map(drop)
 }
 
 fn slots(file: &File, path: &Path) -> Result<[Option<u64>; 2]> {
     let mut bytes = [0; PAGE + SLOT_BYTES];
     file.read_exact_at(&mut bytes, position(0)).map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => Trouble::mark(path, "it was cut off"),
+        io::ErrorKind::UnexpectedEof => Trouble::mark(path, "the file is truncated"),
         _ => Trouble::at(path)(error),
     })?;
     Ok([decode(0, &bytes[..SLOT_BYTES]), decode(1, &bytes[PAGE..])])
@@ -208,14 +193,21 @@ fn decode(slot: usize, bytes: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn token(number: u64) -> Token {
         Token::new(number).unwrap()
     }
 
+    fn at(path: &Path) -> FilePath {
+        let folder = Dir::open(path.parent().unwrap()).unwrap();
+        FilePath::new(&Arc::new(folder), path.file_name().unwrap())
+    }
+
     fn peek(path: &Path) -> Option<u64> {
-        KeptMark::open(path.to_owned())?.peek()
+        KeptMark::open(at(path))?.peek()
     }
 
     #[test]
@@ -223,7 +215,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("m");
         for (raise, stands) in [(5, 5), (5, 5), (9, 9), (7, 9), (10, 10)] {
-            let mut mark = LockedMark::lock(&path, "orders").unwrap();
+            let mut mark = LockedMark::lock(&at(&path), "orders").unwrap();
             mark.write(token(raise)).unwrap();
             drop(mark);
             assert_eq!(peek(&path), Some(stands));
@@ -237,38 +229,38 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("m");
         for number in [5, 6] {
-            LockedMark::lock(&path, "orders").unwrap().write(token(number)).unwrap();
+            LockedMark::lock(&at(&path), "orders").unwrap().write(token(number)).unwrap();
         }
         let whole = fs::read(&path).unwrap();
         for slot in 0..2 {
-            for at in [0, 9, 17, 25] {
+            for byte in [0, 9, 17, 25] {
                 let mut bytes = whole.clone();
-                bytes[(slot + 1) * PAGE + at] ^= 1;
+                bytes[(slot + 1) * PAGE + byte] ^= 1;
                 fs::write(&path, &bytes).unwrap();
-                let error = LockedMark::lock(&path, "orders").unwrap_err();
-                assert!(matches!(error, Trouble::DamagedMark { .. }), "{slot} {at}: {error}");
+                let error = LockedMark::lock(&at(&path), "orders").unwrap_err();
+                assert!(matches!(error, Trouble::DamagedMark { .. }), "{slot} {byte}: {error}");
                 assert_eq!(peek(&path), None);
             }
         }
         for length in [0, 100, PAGE, FILE_BYTES - 1] {
             fs::write(&path, &whole[..length]).unwrap();
-            assert!(LockedMark::lock(&path, "orders").is_err(), "{length}");
+            assert!(LockedMark::lock(&at(&path), "orders").is_err(), "{length}");
         }
         fs::write(&path, &whole).unwrap();
-        assert_eq!(LockedMark::lock(&path, "orders").unwrap().mark(), Mark::at(token(6)));
+        assert_eq!(LockedMark::lock(&at(&path), "orders").unwrap().mark(), Mark::at(token(6)));
     }
 
     #[test]
     fn a_mark_that_is_somewhere_else_by_now_is_not_the_mark() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("m");
-        let mut held = LockedMark::lock(&path, "orders").unwrap();
+        let mut held = LockedMark::lock(&at(&path), "orders").unwrap();
         held.write(token(2)).unwrap();
-        let kept = KeptMark::open(path.clone()).unwrap();
+        let kept = KeptMark::open(at(&path)).unwrap();
         assert_eq!(kept.peek(), Some(2));
         let waits = std::thread::spawn({
             let path = path.clone();
-            move || LockedMark::lock(&path, "orders").unwrap().write(token(3)).unwrap()
+            move || LockedMark::lock(&at(&path), "orders").unwrap().write(token(3)).unwrap()
         });
         fs::rename(&path, dir.path().join("elsewhere")).unwrap();
         assert_eq!(kept.peek(), None);

@@ -67,8 +67,8 @@ pub(crate) fn join<'a>(
     claim: &Claim,
     wait: bool,
 ) -> Result<Joined<'a>> {
-    let counters = folder.counters()?;
-    let Address { path, shard } = folder.address(&claim.name);
+    let prepared = folder.prepared()?;
+    let (counters, Address { file, shard }) = (&prepared.counters, prepared.address(&claim.name));
     let details = encode_details(&claim.details);
     let (open, before) = kept.map_or((None, None), |kept| (Some(kept.lock), kept.block));
     let join = |gated: &Gated<'_>| {
@@ -78,7 +78,7 @@ pub(crate) fn join<'a>(
             be_first(gated, claim, &details, counters.try_reserve(shard, before)?).map(Some)
         }
     };
-    let Some((lock, Some(step))) = lockfile::visit_again(open, &path, true, join)? else {
+    let Some((lock, Some(step))) = lockfile::visit_again(open, &file, true, join)? else {
         return Ok(Joined::Busy);
     };
     let block = step.reserved.as_ref().map(|reserved| reserved.block);
@@ -134,8 +134,8 @@ fn first_at_once<'a>(
 /// The place of a claim with `token` that `lock` holds: another process took it, and this one goes on with it.
 /// `None` if `lock` holds no such place.
 pub(crate) fn inherit(folder: &Folder, claim: &Claim, token: Token, lock: OwnedFd) -> Result<Option<Place>> {
-    let Address { path, shard } = folder.address(&claim.name);
-    let lock = LockFile::inherited(&path, lock)?;
+    let Address { file, shard } = folder.prepared()?.address(&claim.name);
+    let lock = LockFile::inherited(&file, lock)?;
     // Through a description of its own: the other process may still work with the one that it left.
     let take_over = |gated: &Gated<'_>| {
         if !gated.anybody()? || !lock.is_current()? {
@@ -158,7 +158,7 @@ pub(crate) fn inherit(folder: &Folder, claim: &Claim, token: Token, lock: OwnedF
         let index = gated.write_details(&mut header, index, &mut entry, &encode_details(&details))?;
         Ok(Some((entry, Position { generation: header.generation, index })))
     };
-    let Some((_, Some((entry, at)))) = lockfile::visit(&path, false, take_over)? else { return Ok(None) };
+    let Some((_, Some((entry, at)))) = lockfile::visit(&file, false, take_over)? else { return Ok(None) };
     Ok(Some(Place { lock, name: claim.name.clone(), shard, entry, at: Mutex::new(at), block: None }))
 }
 
@@ -336,7 +336,11 @@ impl Place {
 
     /// Whether the lock is still held, as others see it: the file is in its place and the byte is locked.
     pub(crate) fn is_held(&self) -> Result<bool> {
-        let seen = lockfile::visit(self.lock.path(), false, |gated| {
+        // First: if the folder itself is gone, the lock is lost, and that is no error.
+        if !self.lock.is_current()? {
+            return Ok(false);
+        }
+        let seen = lockfile::visit(self.lock.at(), false, |gated| {
             gated.lock().is_locked(layout::alive(self.entry.ticket))
         })?;
         Ok(self.lock.is_current()? && seen.is_some_and(|(_, held)| held))

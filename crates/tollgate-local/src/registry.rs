@@ -1,7 +1,6 @@
 //! What became of every claim this backend has seen and not finished with.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{oneshot, watch};
@@ -21,8 +20,6 @@ pub(crate) struct Slot {
     pub(crate) claim: Claim,
     state: Mutex<State>,
     changed: Condvar,
-    /// It had to wait for somebody.
-    waited: AtomicBool,
     /// Why the grant was lost, once that was noticed.
     pub(crate) lost: watch::Sender<Option<LossCause>>,
 }
@@ -59,13 +56,14 @@ impl Registry {
         let state = State { phase: Phase::New, withdrawn: false, watchers: 0, reply: Some(reply) };
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         if slots.contains_key(&claim.owner) {
-            return Err(Error::invalid("this claim is being taken already; make a new one for another try"));
+            return Err(Error::invalid(
+                "this claim is already being taken; make a new claim for another attempt",
+            ));
         }
         let slot = Arc::new(Slot {
             claim: claim.clone(),
             state: Mutex::new(state),
             changed: Condvar::new(),
-            waited: AtomicBool::new(false),
             lost: watch::Sender::new(None),
         });
         slots.insert(claim.owner, slot.clone());
@@ -165,12 +163,12 @@ impl Slot {
 
     /// Notes that somebody is in the way.
     pub(crate) fn note_wait(&self) {
-        self.waited.store(true, Ordering::Relaxed);
+        self.claim.wait_status.set_queued();
     }
 
     /// The grant of this claim.
     pub(crate) fn grant(&self, token: Token) -> Grant {
         let grant = Grant::new(&self.claim, token, Deadline::Never);
-        Grant { waited: self.waited.load(Ordering::Relaxed), ..grant }
+        Grant { waited: self.claim.wait_status.is_queued(), ..grant }
     }
 }

@@ -5,7 +5,7 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
@@ -172,7 +172,7 @@ fn wake_signal() -> io::Result<libc::c_int> {
     static SIGNAL: OnceLock<Option<libc::c_int>> = OnceLock::new();
     SIGNAL
         .get_or_init(|| (libc::SIGRTMIN()..=libc::SIGRTMAX()).rev().find(|signal| install(*signal)))
-        .ok_or_else(|| io::Error::other("every real-time signal is taken by this program"))
+        .ok_or_else(|| io::Error::other("all real-time signals are in use by this program"))
 }
 
 fn install(signal: libc::c_int) -> bool {
@@ -287,15 +287,37 @@ pub(crate) struct Identity {
     inode: u64,
 }
 
-/// The identity and size of an open file.
-pub(crate) fn identify(file: &File) -> io::Result<(Identity, u64)> {
-    statx(file.as_raw_fd(), c"", libc::AT_EMPTY_PATH)
+/// What is open.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Status {
+    pub(crate) identity: Identity,
+    pub(crate) size: u64,
+    pub(crate) owner: u32,
+    /// Permissions, without the type.
+    pub(crate) mode: u32,
+    pub(crate) is_file: bool,
+    /// How many names it has.
+    pub(crate) names: u32,
+}
+
+/// What `file` is.
+pub(crate) fn identify(file: impl AsFd) -> io::Result<Status> {
+    statx(file.as_fd().as_raw_fd(), c"", libc::AT_EMPTY_PATH)
 }
 
 /// The identity of what is at `path` now, without following a link there.
 pub(crate) fn identity_at(path: &Path) -> io::Result<Option<Identity>> {
-    match statx(libc::AT_FDCWD, &c_path(path)?, libc::AT_SYMLINK_NOFOLLOW) {
-        Ok((identity, _)) => Ok(Some(identity)),
+    look_up(path, libc::AT_SYMLINK_NOFOLLOW)
+}
+
+/// The identity of what `path` leads to now, through a link, too.
+pub(crate) fn identity_of_target(path: &Path) -> io::Result<Option<Identity>> {
+    look_up(path, 0)
+}
+
+fn look_up(path: &Path, flags: libc::c_int) -> io::Result<Option<Identity>> {
+    match statx(libc::AT_FDCWD, &c_path(path)?, flags) {
+        Ok(status) => Ok(Some(status.identity)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
@@ -303,13 +325,26 @@ pub(crate) fn identity_at(path: &Path) -> io::Result<Option<Identity>> {
 
 /// Not `stat`: asking for a file's times makes the kernel update them at the next write, which costs
 /// more than the write.
-fn statx(folder: RawFd, path: &std::ffi::CStr, flags: libc::c_int) -> io::Result<(Identity, u64)> {
+fn statx(folder: RawFd, path: &std::ffi::CStr, flags: libc::c_int) -> io::Result<Status> {
     let mut answer = MaybeUninit::<libc::statx>::zeroed();
-    let wanted = libc::STATX_INO | libc::STATX_SIZE;
+    let wanted = libc::STATX_INO
+        | libc::STATX_SIZE
+        | libc::STATX_TYPE
+        | libc::STATX_MODE
+        | libc::STATX_NLINK
+        | libc::STATX_UID;
     // SAFETY: the path ends with a zero byte and `answer` is valid for writing.
     check(unsafe { libc::statx(folder, path.as_ptr(), flags, wanted, answer.as_mut_ptr()) })?;
     // SAFETY: zeroed, and filled in by the call; plain integers.
     let answer = unsafe { answer.assume_init() };
     let device = (answer.stx_dev_major, answer.stx_dev_minor);
-    Ok((Identity { device, inode: answer.stx_ino }, answer.stx_size))
+    let mode = u32::from(answer.stx_mode);
+    Ok(Status {
+        identity: Identity { device, inode: answer.stx_ino },
+        size: answer.stx_size,
+        owner: answer.stx_uid,
+        mode: mode & 0o7777,
+        is_file: mode & libc::S_IFMT == libc::S_IFREG,
+        names: answer.stx_nlink,
+    })
 }

@@ -1,9 +1,8 @@
 //! Looking at locks from outside, asking a holder to leave, and clearing away what nobody uses.
 
-use std::path::Path;
-
 use tollgate_core::{Holder, LockName, LockState, Token, Waiter};
 
+use crate::dir::FilePath;
 use crate::error::{Result, Trouble};
 use crate::gated::Gated;
 use crate::layout::{self, Entry};
@@ -12,11 +11,11 @@ use crate::lockfile::{self, LockFile};
 /// How often a look is repeated that fell between a holder and the next.
 const LOOKS: usize = 5;
 
-/// The living claims of the lock at `path`; `None` if there are none.
-pub(crate) fn look(path: &Path) -> Result<Option<LockState>> {
+/// The living claims of the lock in `file`; `None` if there are none.
+pub(crate) fn look(file: &FilePath) -> Result<Option<LockState>> {
     let mut state = None;
     for _look in 0..LOOKS {
-        let Some((lock, read)) = lockfile::visit(path, false, read)? else { return Ok(None) };
+        let Some((lock, read)) = lockfile::visit(file, false, read)? else { return Ok(None) };
         let Some((name, claims)) = read else { return Ok(None) };
         // Outside the gate: thousands of questions must not hold up those who come and go.
         let seen = living(&lock, name, claims)?;
@@ -37,7 +36,8 @@ fn read(gated: &Gated<'_>) -> Result<Option<(LockName, Claims)>> {
     }
     let header = gated.lock().header()?;
     let name = std::str::from_utf8(&header.name).ok().and_then(|name| LockName::new(name).ok());
-    let name = name.ok_or_else(|| Trouble::lock(gated.lock().path(), "its name is not a lock's name"))?;
+    let name =
+        name.ok_or_else(|| Trouble::lock(gated.lock().path(), "the name in the file is not a lock name"))?;
     let mut claims = Vec::new();
     for (index, entry) in (header.head..).zip(gated.entries(&header, header.head, u32::MAX)?) {
         if !entry.left {
@@ -68,8 +68,8 @@ fn living(lock: &LockFile, name: LockName, claims: Claims) -> Result<Option<Lock
 }
 
 /// Asks the living holder with `token` to leave; `false` if there is none.
-pub(crate) fn ask_to_leave(path: &Path, name: &LockName, token: Token) -> Result<bool> {
-    let asked = lockfile::visit(path, false, |gated| {
+pub(crate) fn ask_to_leave(file: &FilePath, name: &LockName, token: Token) -> Result<bool> {
+    let asked = lockfile::visit(file, false, |gated| {
         if !gated.anybody()? {
             return Ok(false);
         }
@@ -86,7 +86,7 @@ pub(crate) fn ask_to_leave(path: &Path, name: &LockName, token: Token) -> Result
     Ok(asked.is_some_and(|(_, asked)| asked))
 }
 
-/// Removes the lock file at `path` if nobody waits or holds there.
-pub(crate) fn clear_away(path: &Path) -> Result<()> {
-    lockfile::visit(path, false, |gated| gated.remove_if_idle()).map(drop)
+/// Removes a lock's file if no claim waits or holds there.
+pub(crate) fn clear_away(file: &FilePath) -> Result<()> {
+    lockfile::visit(file, false, |gated| gated.remove_if_idle()).map(drop)
 }

@@ -84,7 +84,8 @@ impl Waiters {
             .spawn(move || waiters.run(&thread, &*finish))
             .map_err(|error| {
                 Trouble::Threads(format!(
-                    "no thread to wait for the lock: {error}; is a limit on threads reached?"
+                    "the thread that waits for the lock cannot be started: {error}; is the limit on \
+                     threads reached?"
                 ))
             })?;
         lines.insert(place.name().clone(), line);

@@ -1,4 +1,7 @@
 //! Futures dropped at every await leave nothing held, nothing queued and no thread.
+//!
+//! A program of its own: it counts the threads of its process.
+
 #![allow(clippy::unwrap_used)]
 
 mod support;

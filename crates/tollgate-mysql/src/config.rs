@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use mysql_async::{ClientIdentity, Opts, OptsBuilder, SslOpts};
+use mysql_async::{ClientIdentity, OptsBuilder, SslOpts};
 use tollgate_core::tls::TlsFiles;
 use tollgate_core::url::{Host, decoded, hosts};
 use tollgate_core::{Error, Result};
 use tollgate_sql::check_identifier;
 
-/// How long it may take to connect.
+/// How long it may take to connect, unless the URL says otherwise.
 pub(crate) const TO_CONNECT: Duration = Duration::from_secs(5);
 /// After how long of silence the network is asked whether the server is still there.
 const ALIVE_AFTER: Duration = Duration::from_secs(15);
@@ -42,8 +42,16 @@ pub struct MySqlConfig {
     pub table_prefix: String,
     /// Where tokens come from; what suits the server, if it is not said.
     pub dialect: Option<Dialect>,
-    /// How many connections each runtime may have.
+    /// How many connections a client may have for its requests, over all runtimes that use it. One more renews.
     pub connections: usize,
+    /// An account that is trusted with what has our names, as `USER@HOST`, beside this one.
+    pub owner: Option<String>,
+    /// Whether the password may go over a connection that is not encrypted to a server elsewhere.
+    pub plain_password: bool,
+    /// How long it may take to connect.
+    pub(crate) to_connect: Duration,
+    /// What of the URL is not done as it is said.
+    pub(crate) notes: Vec<String>,
 }
 
 /// A user and a password. Prints no password.
@@ -93,7 +101,7 @@ impl MySqlConfig {
     pub fn from_url(url: &str) -> Result<Self> {
         let wrong = || {
             Error::invalid(
-                "this is no URL of a MySQL or MariaDB; write mysql://USER:PASSWORD@HOST:PORT/DATABASE",
+                "this is not a MySQL or MariaDB URL; write mysql://USER:PASSWORD@HOST:PORT/DATABASE",
             )
         };
         let (scheme, rest) = url.split_once("://").ok_or_else(wrong)?;
@@ -107,40 +115,55 @@ impl MySqlConfig {
         };
         let Ok([host]) = <[Host; 1]>::try_from(hosts(address, PORT)?) else {
             return Err(Error::invalid(
-                "a lock is in one database; name one server, or a proxy that always finds the same primary",
+                "a lock is in one database; name one server, or a proxy that always leads to the same \
+                 primary",
             ));
         };
         let database = decoded(database)?;
         if database.is_empty() || database.contains('/') {
             return Err(Error::invalid(
-                "say which database the tables of locks are in: mysql://USER:PASSWORD@HOST:PORT/DATABASE",
+                "name the database for the lock tables: mysql://USER:PASSWORD@HOST:PORT/DATABASE",
             ));
         }
         let table_prefix = "tollgate_".to_owned();
-        Ok(Self { host, login, database, tls: None, table_prefix, dialect: None, connections: 6 })
+        Ok(Self {
+            host,
+            login,
+            database,
+            tls: None,
+            table_prefix,
+            dialect: None,
+            connections: 6,
+            owner: None,
+            plain_password: false,
+            to_connect: TO_CONNECT,
+            notes: Vec::new(),
+        })
     }
 
     pub(crate) fn check(&self) -> Result<()> {
         check_identifier("table_prefix", &self.table_prefix)?;
         if self.table_prefix.is_empty() {
-            return Err(Error::invalid("table_prefix: say one, or the tables of locks would meet yours"));
+            return Err(Error::invalid(
+                "table_prefix must not be empty, or the lock tables could collide with yours",
+            ));
         }
         Ok(())
     }
 
     /// How connections are opened that are ours alone.
-    pub(crate) fn options(&self) -> Result<Opts> {
+    pub(crate) fn options(&self) -> Result<OptsBuilder> {
         self.options_of(IDLE)
     }
 
     /// The same for connections that locks hang on.
-    pub(crate) fn lasting_options(&self) -> Result<Opts> {
+    pub(crate) fn lasting_options(&self) -> Result<OptsBuilder> {
         self.options_of(LONGEST_IDLE)
     }
 
-    fn options_of(&self, idle: usize) -> Result<Opts> {
+    fn options_of(&self, idle: usize) -> Result<OptsBuilder> {
         let setup = vec![format!("{OURS}{idle}"), ISOLATION.to_owned()];
-        Ok(self.plain_options()?.wait_timeout(Some(idle)).setup(setup).into())
+        Ok(self.plain_options()?.wait_timeout(Some(idle)).setup(setup))
     }
 
     /// The same without anything that is told to the server.
@@ -185,7 +208,7 @@ impl Login {
     fn parse(text: &str) -> Result<Self> {
         let (user, password) = text.split_once(':').map_or((text, None), |(user, word)| (user, Some(word)));
         if user.is_empty() {
-            return Err(Error::invalid("a password is somebody's: write USER:PASSWORD@HOST"));
+            return Err(Error::invalid("a password needs a user: write USER:PASSWORD@HOST"));
         }
         Ok(Self { user: decoded(user)?, password: password.map(decoded).transpose()? })
     }

@@ -3,12 +3,12 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use mysql_async::{Row, Value};
-use tollgate_core::queued::{Acquired, Wait};
+use mysql_async::Value;
+use tollgate_core::queued::Acquired;
 use tollgate_core::recent::Recent;
 use tollgate_core::{
-    Age, BoxFuture, Capabilities, Claim, Contention, Details, Error, ErrorKind, Grant, LockName, Mode,
-    Moment, OwnerId, Result, Token,
+    Age, BoxFuture, Capabilities, Claim, Details, Error, ErrorKind, Grant, LockName, Mode, Moment, OwnerId,
+    Result, Revocation, RevokeMode, Token,
 };
 use tollgate_sql::{
     Ask, Database, LeftBehind, Lent, Place as Seat, Seen, Ticket, millis, of_leases, unsaid, within, written,
@@ -18,6 +18,7 @@ use crate::error::{Trouble, silent};
 use crate::link::{Answer, Link};
 use crate::links::{Links, TO_ANSWER, TRIES};
 use crate::place::Place;
+use crate::rows::{acquired, nothing_to_do, number, seen};
 use crate::statement::Statement;
 
 /// How often the first waiter looks whether its turn has come. Nobody tells it.
@@ -336,7 +337,15 @@ impl Database for MySql {
             let is_exclusive = grant.mode == Mode::Exclusive;
             let plain = if is_exclusive { Statement::Renew } else { Statement::RenewClaim };
             let said: Value = details.clone().into();
-            let values = vec![ttl.into(), ttl.into(), said.clone(), said, name.into(), owner(grant.owner)];
+            let values = vec![
+                ttl.into(),
+                ttl.into(),
+                said.clone(),
+                said,
+                name.into(),
+                owner(grant.owner),
+                owner(grant.owner),
+            ];
             let mut answer = self.links.run_within(patience, plain, values).await?;
             if let Some((sent, Answer { changed: 1, .. })) = answer {
                 self.known.note(name, sent);
@@ -412,10 +421,28 @@ impl Database for MySql {
         })
     }
 
-    fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<bool>> {
+    fn revoke<'a>(
+        &'a self,
+        name: &'a LockName,
+        token: Token,
+        mode: RevokeMode,
+    ) -> BoxFuture<'a, Result<Revocation>> {
         Box::pin(async move {
-            let values = vec![name.as_str().into(), token.get().into()];
-            self.insist(Statement::Revoke, values).await.map(|(_, answer)| answer.says_yes())
+            let by_force = mode == RevokeMode::Force;
+            let values = vec![name.as_str().into(), token.get().into(), by_force.into()];
+            let (_, answer) = self.insist(Statement::Revoke, values).await?;
+            Ok(match answer.rows.first().and_then(|row| row.get::<i64, _>(0)) {
+                Some(1) => Revocation::Revoked,
+                Some(2) => Revocation::Pending,
+                _ => Revocation::NotHeld,
+            })
+        })
+    }
+
+    fn is_revoked<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move {
+            let (_, answer) = self.links.run(Statement::IsRevoked, vec![owner(grant.owner)]).await?;
+            Ok(answer.says_yes())
         })
     }
 
@@ -430,7 +457,8 @@ impl Database for MySql {
         Box::pin(async move {
             let (_, answer) = self.links.run(Statement::Now, Vec::new()).await?;
             let told = answer.rows.first().and_then(|row| number(row, 0));
-            let told = told.ok_or_else(|| Error::new(ErrorKind::Unexpected, "the server tells no time"))?;
+            let told =
+                told.ok_or_else(|| Error::new(ErrorKind::Unexpected, "the server reported no time"))?;
             Ok(Age(told.unsigned_abs()))
         })
     }
@@ -475,69 +503,6 @@ fn has_its_age(claim: &Claim) -> bool {
     claim.party.as_ref().is_none_or(|party| party.stamp().age.is_some())
 }
 
-/// The way ahead of a waiter that need not ask.
-fn nothing_to_do(row: &Row) -> Option<Wait> {
-    let has_to_ask: Option<i64> = row.get::<Option<i64>, _>(0).flatten();
-    let (ahead, free_in) = (number(row, 1)?, number(row, 2));
-    let free_in = free_in.map(|millis| Duration::from_millis(u64::try_from(millis).unwrap_or(0)));
-    (has_to_ask == Some(0)).then(|| Wait {
-        ahead: u32::try_from(ahead).unwrap_or(0),
-        free_in,
-        foreign: false,
-    })
-}
-
-/// What `acquire` answers.
-fn acquired(rows: &[Row]) -> Result<Acquired<Ticket>> {
-    let row = rows.first().ok_or_else(|| unexpected("an acquire was answered with nothing"))?;
-    let outcome = text(row, 0);
-    let age = number(row, 6).map(|age| Age(age.unsigned_abs()));
-    let ahead = number(row, 4);
-    let free_in = number(row, 5).map(|millis| Duration::from_millis(u64::try_from(millis).unwrap_or(0)));
-    let wanted = |at| number(row, at).ok_or_else(|| unexpected("an acquire was answered without a number"));
-    match outcome.as_str() {
-        "g" => {
-            let token = Token::new(wanted(1)?.unsigned_abs())?;
-            Ok(Acquired::Granted { token, sent: Moment::from_nanos(wanted(2)?.unsigned_abs()), age })
-        }
-        "q" => {
-            let ahead = u32::try_from(ahead.unwrap_or(0)).unwrap_or(0);
-            Ok(Acquired::Queued {
-                place: Ticket(wanted(3)?),
-                wait: Wait { ahead, free_in, foreign: false },
-                age,
-            })
-        }
-        "b" => {
-            let ahead = ahead.and_then(|ahead| usize::try_from(ahead).ok());
-            Ok(Acquired::Busy { contention: Contention { ahead, retry_after: free_in }, age })
-        }
-        other => Err(unexpected(&format!("an acquire was answered with {other:?}"))),
-    }
-}
-
-/// A row of `inspect` or `page`. Names that are no text are none of ours.
-fn seen(row: &Row) -> Option<Seen> {
-    let name: Vec<u8> = row.get::<Option<Vec<u8>>, _>(0).flatten()?;
-    Some(Seen {
-        name: String::from_utf8(name).ok()?,
-        mode: text(row, 1).chars().next()?,
-        places: number(row, 2).unwrap_or(0),
-        token: number(row, 3),
-        left_ms: number(row, 5).unwrap_or(0),
-        details: text(row, 6),
-    })
-}
-
-fn number(row: &Row, at: usize) -> Option<i64> {
-    row.get::<Option<i64>, _>(at).flatten()
-}
-
-fn text(row: &Row, at: usize) -> String {
-    let bytes = row.get::<Option<Vec<u8>>, _>(at).flatten().unwrap_or_default();
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
 fn kind(mode: Mode) -> (&'static str, i64) {
     match mode {
         Mode::Exclusive => ("x", 1),
@@ -549,10 +514,6 @@ fn kind(mode: Mode) -> (&'static str, i64) {
 /// A release that was sent twice, of which only the second was answered.
 fn unanswered() -> Error {
     Error::new(ErrorKind::Indeterminate, "the first answer to the release was lost")
-}
-
-fn unexpected(what: &str) -> Error {
-    Error::new(ErrorKind::Unexpected, what)
 }
 
 /// The first bytes after all that start with `prefix`; none if there are no such.

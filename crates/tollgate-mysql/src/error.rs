@@ -86,11 +86,19 @@ impl Trouble {
     pub(crate) fn into_error(self, what: &str) -> Error {
         let (kind, message) = match (self.code(), self.not_done) {
             (Some(code), true) => of_code(code, what),
-            (None, true) => (ErrorKind::Unavailable, format!("the database is away: {what} was not asked for")),
+            (None, true) if self.message.is_some() => {
+                (ErrorKind::Unavailable, self.message.clone().unwrap_or_default())
+            }
+            (None, true) => {
+                (ErrorKind::Unavailable, format!("the database is unreachable: {what} did not take effect"))
+            }
             (_, false) => (
                 ErrorKind::Indeterminate,
                 self.message.clone().unwrap_or_else(|| {
-                    format!("the connection to the database ended before it answered; {what} may have been done or not")
+                    format!(
+                        "the connection to the database ended before its answer; {what} may have taken \
+                         effect"
+                    )
                 }),
             ),
         };
@@ -128,14 +136,25 @@ fn code_of(error: &mysql_async::Error) -> Option<u16> {
 /// No answer came in time.
 pub(crate) fn silent(limit: Duration) -> Trouble {
     let message =
-        format!("the database did not answer within {limit:?}; what was asked for may have been done or not");
+        format!("the database did not answer within {limit:.1?}; the request may have been executed");
+    Trouble { source: None, message: Some(message), not_done: false }
+}
+
+/// The answer is longer than `limit` bytes, and was not read to its end.
+pub(crate) fn overlong(limit: usize) -> Trouble {
+    let message = format!(
+        "the server's answer is larger than {} MiB, longer than any valid answer to this request, and was \
+         not read; the request may have been executed. Is the server a MySQL or MariaDB, and does only \
+         tollgate write to the lock tables?",
+        limit >> 20
+    );
     Trouble { source: None, message: Some(message), not_done: false }
 }
 
 /// It was answered within a transaction that nobody ends. Its connection must not be used again, which ends that.
 pub(crate) fn uncommitted() -> Trouble {
-    let message = "the database has answered and not committed; are the procedures of locks those that \
-                   `tollgate sql-schema URL` prints?";
+    let message = "the database answered and did not commit; are the lock procedures those that `tollgate \
+                   sql-schema URL` prints?";
     Trouble { source: None, message: Some(message.to_owned()), not_done: false }
 }
 
@@ -143,49 +162,53 @@ fn of_code(code: u16, what: &str) -> (ErrorKind, String) {
     match code {
         code if MISSING.contains(&code) => (
             ErrorKind::Config,
-            "the tables of locks are gone or others than expected; connect again to have them made, or run what \
-             `tollgate sql-schema URL` prints"
+            "the lock tables are missing or do not match this version; connect again to create them, or \
+             run what `tollgate sql-schema URL` prints"
                 .to_owned(),
         ),
         code if DENIED.contains(&code) => (
             ErrorKind::Denied,
             format!(
-                "this user may not do that ({what}); grant select, insert, update, delete and execute on the database of \
-                 the locks"
+                "this user lacks the right for this ({what}); grant select, insert, update, delete and \
+                 execute on the database of the locks"
             ),
         ),
         1205 => (
             ErrorKind::Unavailable,
-            format!("somebody's transaction sits on the row of this lock; {what} was not done"),
+            format!("another transaction holds the row lock of this lock; {what} did not take effect"),
         ),
-        1213 | 1615 | 1020 => {
-            (ErrorKind::Unavailable, format!("others were in the way again and again; {what} was not done"))
-        }
+        1213 | 1615 | 1020 => (
+            ErrorKind::Unavailable,
+            format!("conflicts with other transactions outlasted all retries; {what} did not take effect"),
+        ),
         1290 | 1792 | 1836 => (
             ErrorKind::Unavailable,
-            "this server takes no writes now: it is a replica, or was made read-only; name the primary".to_owned(),
+            "this server accepts no writes now: it is a replica, or was made read-only; name the primary"
+                .to_owned(),
         ),
-        4084 => (
-            ErrorKind::Unexpected,
-            "no tokens are left in the sequence; use another ?table_prefix=".to_owned(),
-        ),
+        4084 => {
+            (ErrorKind::Unexpected, "the sequence has no tokens left; use another ?table_prefix=".to_owned())
+        }
         1665 => (
             ErrorKind::Config,
-            "this server writes statements into its binary log, which READ COMMITTED cannot do; set binlog_format to \
-             MIXED or ROW"
+            "this server's binary log is statement-based, which READ COMMITTED does not allow; set \
+             binlog_format to MIXED or ROW"
                 .to_owned(),
         ),
         1047 => (
             ErrorKind::Unavailable,
-            format!("this node has lost its cluster and takes nothing now; {what} was not done"),
+            format!("this node has lost its cluster and executes nothing now; {what} did not take effect"),
         ),
         1040 | 1203 | 1226 => (
             ErrorKind::Unavailable,
-            format!("the server has no connections left; raise max_connections, or use fewer; {what} was not done"),
+            format!(
+                "the server has no connections left; raise max_connections, or use fewer; {what} did not \
+                 take effect"
+            ),
         ),
         1021 | 1030 | 1037 | 1038 | 1041 | 1114 | 1026 => (
             ErrorKind::Unavailable,
-            format!("the server has run out of something (disk, memory); {what} was not done"),
+            format!("the server has exhausted a resource (disk, memory); {what} did not take effect"),
         ),
         _ => (ErrorKind::Unexpected, format!("the database refused {what}")),
     }
@@ -217,7 +240,11 @@ pub(crate) fn of_connect(error: mysql_async::Error, config: &MySqlConfig) -> Err
                 ErrorKind::Denied,
                 format!(
                     "the database at {address} refused the user or the password; correct the URL{}",
-                    if config.tls.is_none() { ", or add ?ssl-mode=required if it wants that" } else { "" }
+                    if config.tls.is_none() {
+                        ", or add ?ssl-mode=required if the server requires it"
+                    } else {
+                        ""
+                    }
                 ),
             ),
             1049 => (
@@ -229,22 +256,23 @@ pub(crate) fn of_connect(error: mysql_async::Error, config: &MySqlConfig) -> Err
             ),
             3159 => (
                 ErrorKind::Denied,
-                format!("the database at {address} wants encrypted connections; add ?ssl-mode=required"),
+                format!("the database at {address} requires encrypted connections; add ?ssl-mode=required"),
             ),
-            1129 | 1130 => {
-                (ErrorKind::Denied, format!("the database at {address} takes no connections from this host"))
-            }
+            1129 | 1130 => (
+                ErrorKind::Denied,
+                format!("the database at {address} accepts no connections from this host"),
+            ),
             1040 | 1203 | 1226 => (
                 ErrorKind::Unavailable,
                 format!(
                     "the database at {address} has no connections left; raise max_connections, or use fewer"
                 ),
             ),
-            _ => (ErrorKind::Unavailable, format!("the database at {address} takes no connections now")),
+            _ => (ErrorKind::Unavailable, format!("the database at {address} accepts no connections now")),
         },
         mysql_async::Error::Driver(DriverError::NoClientSslFlagFromServer) => (
             ErrorKind::Config,
-            format!("the database at {address} speaks no TLS; have it set up there, or leave out ?ssl-mode="),
+            format!("the database at {address} does not speak TLS; enable it there, or leave out ?ssl-mode="),
         ),
         _ => (
             ErrorKind::Unavailable,
@@ -257,7 +285,7 @@ pub(crate) fn of_connect(error: mysql_async::Error, config: &MySqlConfig) -> Err
 /// No connection came about within `limit`. Servers of this kind speak first, and many others do not.
 pub(crate) fn silent_at(config: &MySqlConfig, limit: Duration) -> Error {
     let message = format!(
-        "the database at {} did not answer within {limit:?}; is it a MySQL or MariaDB, and does it run?",
+        "the database at {} did not answer within {limit:?}; is it a MySQL or MariaDB, and is it running?",
         config.host
     );
     Error::new(ErrorKind::Unavailable, message)

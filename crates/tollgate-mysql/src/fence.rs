@@ -6,6 +6,7 @@ use tollgate_core::{Error, ErrorKind, Fence, Result, Token};
 use tollgate_sql::check_identifier;
 
 use crate::error::Trouble;
+use crate::ownership;
 use crate::schema::{TO_INSTALL, Tables};
 
 /// The most bytes that a resource's name may have.
@@ -43,6 +44,8 @@ const VERSION: &str = "tollgate fence 2";
 pub struct MySqlFence {
     resource: String,
     tables: Tables,
+    /// An account that is trusted with what has our names.
+    owner: Option<String>,
 }
 
 impl MySqlFence {
@@ -52,9 +55,9 @@ impl MySqlFence {
     /// `InvalidArgument` for a name that is empty or longer than 512 bytes.
     pub fn around(resource: &str) -> Result<Self> {
         if resource.is_empty() || resource.len() > LONGEST {
-            return Err(Error::invalid(format!("a resource has a name of 1 to {LONGEST} bytes")));
+            return Err(Error::invalid(format!("a resource name has 1 to {LONGEST} bytes")));
         }
-        Ok(Self { resource: resource.to_owned(), tables: Tables::new("tollgate_") })
+        Ok(Self { resource: resource.to_owned(), tables: Tables::new("tollgate_"), owner: None })
     }
 
     /// With the tables that start with `prefix`, as `?table_prefix=` says it of locks.
@@ -67,33 +70,52 @@ impl MySqlFence {
         Ok(self)
     }
 
+    /// The same where the procedures were made by another account that is trusted, `USER@HOST`.
+    ///
+    /// [`install`](Self::install) refuses what others have made, because it would run with the rights of this account: one that may
+    /// change all databases uses only what itself or one with `SUPER` has made, any other what one account has made.
+    #[must_use]
+    pub fn owned_by(mut self, account: &str) -> Self {
+        self.owner = Some(account.to_owned());
+        self
+    }
+
     /// Makes the table and the procedures, if they are not there: `fence.sql`. A database with locks in it has them.
     ///
     /// # Errors
-    /// `Denied` if this user may not create them.
+    /// `Denied` if this user may not create them, or an account has made them that is not [trusted](Self::owned_by).
     pub async fn install(&self, connection: &mut Conn) -> Result<()> {
+        self.judge(connection).await?;
         match self.is_there(connection).await.map_err(Trouble::of) {
             Ok(true) => return Ok(()),
             Ok(false) => {}
-            Err(trouble) => return Err(trouble.into_error("the fence").during("install the fence")),
+            Err(trouble) => return Err(trouble.into_error("the version check").during("install the fence")),
         }
         let made = match self.make(connection).await {
             Ok(true) => Ok(()),
             Ok(false) => {
-                let message = "somebody else has been creating the fence for a long time; try again";
+                let message = "another client has been creating the fence for a long time; try again";
                 return Err(Error::new(ErrorKind::Unavailable, message).during("install the fence"));
             }
             Err(error) => Err(Trouble::of(error)),
         };
         made.map_err(|trouble| {
-            let message = "this user may not create the table and the procedures of fences; have somebody who may run \
-                           fence.sql, which `tollgate sql-schema URL` prints, too";
+            let message =
+                "this user may not create the table and the procedures of fences; let a user with that \
+                 right run fence.sql, which `tollgate sql-schema URL` prints, too";
             let error = match trouble.is_denied() {
                 true => trouble.into_error_of(ErrorKind::Denied, message),
                 false => trouble.into_error("creating the fence"),
             };
             error.during("install the fence")
-        })
+        })?;
+        self.judge(connection).await
+    }
+
+    /// Refuses what others have made.
+    async fn judge(&self, connection: &mut Conn) -> Result<()> {
+        let checked = ownership::check(connection, &self.tables, self.owner.as_deref()).await;
+        checked.map_err(|error| error.during("install the fence"))
     }
 
     /// Whether all of it is, as it is now: what is made last says so.
@@ -151,7 +173,8 @@ impl MySqlFence {
         made.map_err(|trouble| {
             let kind = if trouble.is_denied() { ErrorKind::Denied } else { ErrorKind::Config };
             let message = format!(
-                "the table {table:?} cannot be guarded; it has to be there, and this user needs the right to make triggers"
+                "the table {table:?} cannot be guarded; it must exist, and this user needs the right to \
+                 create triggers"
             );
             trouble.into_error_of(kind, message).during("guard")
         })
@@ -173,7 +196,9 @@ fn refusal(error: mysql_async::Error, fence: Fence) -> Error {
             let highest = mark.and_then(|mark| Token::new(mark).ok());
             fence.refused(highest.unwrap_or(fence.token()))
         }
-        "TG428" => Error::invalid("a token is admitted in a transaction; begin one first").caused_by(error),
+        "TG428" => {
+            Error::invalid("a token must be admitted in a transaction; begin one first").caused_by(error)
+        }
         _ => Trouble::of(error).into_error("admitting the token"),
     }
 }

@@ -6,11 +6,12 @@ use tollgate_core::gate::{self, Confirmed};
 use tollgate_core::{BoxFuture, Error, ErrorKind, Fence, Gate, Result, Token};
 use tollgate_sql::{Lent, Pool, within};
 
-use crate::config::{MySqlConfig, TO_CONNECT};
-use crate::error::{Trouble, of_connect, silent};
+use crate::config::MySqlConfig;
+use crate::error::{Trouble, silent, silent_at};
 use crate::fence::MySqlFence;
 use crate::links::{TO_ANSWER, TRIES};
 use crate::schema::Tables;
+use crate::wire::{Wire, collected};
 
 /// What is asked for, to whoever asked.
 const WHAT: &str = "admitting the token";
@@ -41,7 +42,7 @@ pub struct MySqlGate {
 
 /// A connection.
 struct Line {
-    connection: Conn,
+    connection: Wire,
     /// Whether something was answered over it: it may have been closed since, and the driver does not tell.
     used: bool,
 }
@@ -51,7 +52,11 @@ impl MySqlGate {
     ///
     /// # Errors
     /// `Unavailable` if no database answers; `Denied` if this user may not create them.
-    pub async fn connect(config: MySqlConfig) -> Result<Self> {
+    pub fn connect(config: MySqlConfig) -> BoxFuture<'static, Result<Self>> {
+        Box::pin(Self::opened(config))
+    }
+
+    async fn opened(config: MySqlConfig) -> Result<Self> {
         config.check()?;
         let tables = Tables::new(&config.table_prefix);
         let gate = Self {
@@ -74,7 +79,10 @@ impl MySqlGate {
         };
         let mut first = gate.lend().await?;
         // What the fence is around does not matter to the table it is in.
-        let fence = MySqlFence::around("gate")?.with_table_prefix(&gate.config.table_prefix)?;
+        let mut fence = MySqlFence::around("gate")?.with_table_prefix(&gate.config.table_prefix)?;
+        if let Some(owner) = &gate.config.owner {
+            fence = fence.owned_by(owner);
+        }
         match within(TO_ANSWER, fence.install(&mut first.connection)).await {
             Some(installed) => installed?,
             None => return Err(silent(TO_ANSWER).into_error("installing the fence")),
@@ -90,16 +98,9 @@ impl MySqlGate {
 
     async fn open(&self) -> Result<Line> {
         let options = self.config.options()?;
-        match tokio::time::timeout(TO_CONNECT, Conn::new(options)).await {
-            Ok(opened) => {
-                let connection = opened.map_err(|error| of_connect(error, &self.config))?;
-                Ok(Line { connection, used: false })
-            }
-            Err(_) => {
-                let message =
-                    format!("the database at {} did not answer within {TO_CONNECT:?}", self.config.host);
-                Err(Error::new(ErrorKind::Unavailable, message))
-            }
+        match tokio::time::timeout(self.config.to_connect, Wire::open(&self.config, options)).await {
+            Ok(opened) => Ok(Line { connection: opened?, used: false }),
+            Err(_) => Err(silent_at(&self.config, self.config.to_connect)),
         }
     }
 
@@ -151,7 +152,7 @@ impl MySqlGate {
             None => {
                 // Tells what is there.
                 self.mark(&self.confirm, resource).await?;
-                return Err(Error::new(ErrorKind::Unexpected, "the database did not say what the mark is"));
+                return Err(Error::new(ErrorKind::Unexpected, "the database did not report the mark"));
             }
         }
         if raised.changed == 0 {
@@ -177,8 +178,7 @@ async fn asked(connection: &mut Conn, sql: &str, values: Params) -> std::result:
     let mut result = connection.exec_iter(sql, values).await.map_err(Trouble::of)?;
     let changed = result.affected_rows();
     let remembered = result.last_insert_id();
-    let rows: Vec<i64> =
-        if result.is_empty() { Vec::new() } else { result.collect().await.map_err(Trouble::of)? };
+    let rows: Vec<i64> = collected(&mut result).await?;
     result.drop_result().await.map_err(Trouble::of)?;
     Ok(Answer { selected: rows.first().copied(), remembered, changed })
 }

@@ -9,15 +9,16 @@ use mysql_async::{Conn, Params, Row, Statement as Prepared, Value};
 use tollgate_core::{Clock, Error, Moment, Result};
 use tollgate_sql::within;
 
-use crate::config::{MySqlConfig, TO_CONNECT};
-use crate::error::{Trouble, of_connect, silent, silent_at, uncommitted};
+use crate::config::MySqlConfig;
+use crate::error::{Trouble, silent, silent_at, uncommitted};
 use crate::place::Place;
 use crate::statement::{COUNT, Statement, Texts};
+use crate::wire::{Wire, collected};
 
 /// A connection.
 #[derive(Debug)]
 pub(crate) struct Link {
-    connection: Conn,
+    connection: Wire,
     place: Place,
     texts: Arc<Texts>,
     prepared: [Option<Prepared>; COUNT],
@@ -49,15 +50,14 @@ impl Link {
     /// Connects.
     pub(crate) async fn open(config: &MySqlConfig, texts: Arc<Texts>) -> Result<Self> {
         let opening = async {
-            let opened = Conn::new(config.options()?).await;
-            let mut connection = opened.map_err(|error| of_connect(error, config))?;
+            let mut connection = Wire::open(config, config.options()?).await?;
             let place = Place::of(&mut connection).await;
-            let place = place.map_err(|trouble| trouble.not_done().into_error("a connection"))?;
+            let place = place.map_err(|trouble| trouble.not_done().into_error("the connection setup"))?;
             Ok::<_, Error>((connection, place))
         };
-        let (connection, place) = match tokio::time::timeout(TO_CONNECT, opening).await {
+        let (connection, place) = match tokio::time::timeout(config.to_connect, opening).await {
             Ok(opened) => opened?,
-            Err(_) => return Err(silent_at(config, TO_CONNECT)),
+            Err(_) => return Err(silent_at(config, config.to_connect)),
         };
         Ok(Self { connection, place, texts, prepared: Default::default(), settled: true, used: false })
     }
@@ -118,8 +118,7 @@ impl Link {
         let params = if values.is_empty() { Params::Empty } else { Params::Positional(values) };
         let mut result = self.connection.exec_iter(&*prepared, params).await.map_err(Trouble::of)?;
         let (changed, number) = (result.affected_rows(), result.last_insert_id());
-        let rows =
-            if result.is_empty() { Vec::new() } else { result.collect().await.map_err(Trouble::of)? };
+        let rows = collected(&mut result).await?;
         result.drop_result().await.map_err(Trouble::of)?;
         let last = self.connection.last_ok_packet();
         if last.is_some_and(|ok| ok.status_flags().contains(StatusFlags::SERVER_STATUS_IN_TRANS)) {

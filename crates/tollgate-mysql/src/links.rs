@@ -8,7 +8,7 @@ use tollgate_core::{Clock, Moment, Result};
 use tollgate_sql::{Lent, Pool};
 
 use crate::config::{Dialect, MySqlConfig};
-use crate::error::Trouble;
+use crate::error::{Trouble, silent_at};
 use crate::link::{Answer, Link, timed};
 use crate::place::Place;
 use crate::schema::{self, Tables};
@@ -39,7 +39,9 @@ impl Links {
         let mut first = pool
             .lend(|link: &mut Link| link.is_usable(), async || Link::open(&config, texts.clone()).await)
             .await?;
-        let dialect = schema::install(first.connection(), &tables, config.dialect).await?;
+        let installing = schema::install(first.connection(), &tables, &config);
+        let installed = tokio::time::timeout(schema::PATIENCE, installing).await;
+        let dialect = installed.unwrap_or_else(|_| Err(silent_at(&config, schema::PATIENCE)))?;
         first.give_back();
         Ok(Self { config, pool, texts, clock, dialect })
     }
@@ -158,7 +160,7 @@ impl Links {
             match killed {
                 // It is gone already.
                 Err(trouble) if trouble.code() == Some(1094) => {}
-                Err(trouble) => return Err(trouble.not_done().into_error("ending a connection of ours")),
+                Err(trouble) => return Err(trouble.not_done().into_error("ending a connection")),
                 Ok(_) => {}
             }
             tokio::time::sleep(Duration::from_millis(5)).await;

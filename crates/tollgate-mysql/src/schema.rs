@@ -1,6 +1,7 @@
 //! The tables and procedures: their names, and how they come into the database.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Row};
@@ -9,11 +10,15 @@ use tollgate_sql::named;
 
 use crate::config::{Dialect, MySqlConfig};
 use crate::error::Trouble;
+use crate::ownership;
+use crate::wire::first;
 
 /// Which `schema.sql` this is.
-const VERSION: i64 = 2;
+const VERSION: i64 = 3;
 /// How long whoever comes second waits until the tables are made, in seconds.
 pub(crate) const TO_INSTALL: u32 = 30;
+/// How long all of that may take.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(TO_INSTALL as u64 + 15);
 
 /// How the tables of one client are called.
 #[derive(Debug, Clone)]
@@ -24,6 +29,10 @@ pub(crate) struct Tables {
 impl Tables {
     pub(crate) fn new(prefix: &str) -> Self {
         Self { prefix: prefix.into() }
+    }
+
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
     }
 
     /// SQL that is written for the usual names, with these.
@@ -45,7 +54,7 @@ fn for_people(script: &str) -> String {
     let mut text = String::with_capacity(script.len() + script.len() / 20);
     let mut within = false;
     for line in script.lines() {
-        if line.starts_with("create procedure") {
+        if line.starts_with("create procedure") || line.starts_with("create or replace procedure") {
             text.push_str("delimiter $$\n");
             within = true;
         }
@@ -73,7 +82,28 @@ fn script(tables: &Tables, dialect: Dialect) -> String {
         dialect.name()
     );
     let parts = [include_str!("schema.sql"), tokens, sessions(dialect), include_str!("fence.sql"), &version];
-    tables.named(&parts.join("\n"))
+    let script = parts.join("\n");
+    tables.named(&if dialect == Dialect::MariaDb { replacing(&script) } else { script })
+}
+
+/// The same script with procedures that are replaced in one step, which MySQL cannot: between a drop and a create, calls of
+/// clients that are at work would fail.
+fn replacing(script: &str) -> String {
+    let mut lines = script.lines().peekable();
+    let mut text = String::new();
+    while let Some(line) = lines.next() {
+        let is_replaced = line.starts_with("drop procedure if exists ")
+            && lines.peek().is_some_and(|next| next.starts_with("create procedure "));
+        if is_replaced {
+            continue;
+        }
+        match line.strip_prefix("create procedure ") {
+            Some(rest) => text.push_str(&format!("create or replace procedure {rest}")),
+            None => text.push_str(line),
+        }
+        text.push('\n');
+    }
+    text
 }
 
 /// What locks of `?style=session` need.
@@ -92,7 +122,9 @@ fn sessions(dialect: Dialect) -> &'static str {
 
 /// Creates what is missing, and what was older. When several start at once, one does it and the others find it done. Answers
 /// where tokens come from.
-pub(crate) async fn install(link: &mut Conn, tables: &Tables, wanted: Option<Dialect>) -> Result<Dialect> {
+pub(crate) async fn install(link: &mut Conn, tables: &Tables, config: &MySqlConfig) -> Result<Dialect> {
+    let wanted = config.dialect;
+    ownership::check(link, tables, config.owner.as_deref()).await?;
     let older = match version(link, tables).await? {
         Some((number, dialect)) if number < VERSION => Dialect::named(&dialect),
         Some(found) => return suits(found, wanted),
@@ -101,17 +133,17 @@ pub(crate) async fn install(link: &mut Conn, tables: &Tables, wanted: Option<Dia
     // Tables that are there keep their tokens where they are.
     let dialect = match older.or(wanted) {
         Some(dialect) => dialect,
-        None => native(link).await.map_err(|trouble| trouble.into_error("the database"))?,
+        None => native(link).await.map_err(|trouble| trouble.into_error("the dialect check"))?,
     };
     let name = tables.named("tollgate_schema");
     let locked: Option<Option<i64>> = link
         .exec_first("select get_lock(?, ?)", (&name, TO_INSTALL))
         .await
-        .map_err(|error| Trouble::of(error).into_error("creating the tables of locks"))?;
+        .map_err(|error| Trouble::of(error).into_error("creating the lock tables"))?;
     if locked.flatten() != Some(1) {
         return Err(Error::new(
             ErrorKind::Unavailable,
-            "somebody else has been creating the tables of locks for a long time; try again",
+            "another client has been creating the lock tables for a long time; try again",
         ));
     }
     let made = match version(link, tables).await {
@@ -122,9 +154,10 @@ pub(crate) async fn install(link: &mut Conn, tables: &Tables, wanted: Option<Dia
     // It ends with the connection anyway.
     let _ = link.exec_drop("do release_lock(?)", (&name,)).await;
     made?;
+    ownership::check(link, tables, config.owner.as_deref()).await?;
     match version(link, tables).await? {
         Some(found) => suits(found, wanted),
-        None => Err(Error::new(ErrorKind::Unexpected, "the tables of locks were made and are not there")),
+        None => Err(Error::new(ErrorKind::Unexpected, "the lock tables were created, but are missing")),
     }
 }
 
@@ -134,24 +167,21 @@ async fn make(link: &mut Conn, tables: &Tables, dialect: Dialect) -> Result<()> 
 
 /// What suits the server. Nodes of Galera keep parts of a sequence to themselves, so that its numbers do not rise there.
 async fn native(link: &mut Conn) -> std::result::Result<Dialect, Trouble> {
-    let version: Option<String> = link.query_first("select version()").await.map_err(Trouble::of)?;
+    let version: Option<String> = first(link, "select version()").await?;
     if !version.is_some_and(|version| version.contains("MariaDB")) {
         return Ok(Dialect::MySql);
     }
-    let galera: Option<Row> = link
-        .query_first("show global variables where variable_name = 'wsrep_on' and value = 'ON'")
-        .await
-        .map_err(Trouble::of)?;
+    let asked = "show global variables where variable_name = 'wsrep_on' and value = 'ON'";
+    let galera: Option<Row> = first(link, asked).await?;
     Ok(if galera.is_some() { Dialect::MySql } else { Dialect::MariaDb })
 }
 
 /// Which version is there, and whose tokens it has; none if there is nothing.
 async fn version(link: &mut Conn, tables: &Tables) -> Result<Option<(i64, String)>> {
-    let asked = link.query_first(tables.named("select version, dialect from tollgate_version")).await;
-    match asked.map_err(Trouble::of) {
+    match first(link, &tables.named("select version, dialect from tollgate_version")).await {
         Ok(found) => Ok(found),
         Err(trouble) if trouble.is_missing() => Ok(None),
-        Err(trouble) => Err(trouble.into_error("the database")),
+        Err(trouble) => Err(trouble.into_error("the version check")),
     }
 }
 
@@ -162,14 +192,15 @@ fn suits((version, dialect): (i64, String), wanted: Option<Dialect>) -> Result<D
         Some(_) if version == VERSION => Err(Error::new(
             ErrorKind::Config,
             format!(
-                "the tables of locks were made with ?dialect={dialect}; use that everywhere, or another ?table_prefix="
+                "the lock tables were created with ?dialect={dialect}; use that everywhere, or another \
+                 ?table_prefix="
             ),
         )),
         _ => Err(Error::new(
             ErrorKind::Config,
             format!(
-                "the tables of locks are of version {version}, and this program knows version {VERSION}; use the newest \
-                 program everywhere, or another ?table_prefix="
+                "the lock tables have version {version}, and this program supports version {VERSION}; use \
+                 the newest program everywhere, or another ?table_prefix="
             ),
         )),
     }
@@ -177,16 +208,29 @@ fn suits((version, dialect): (i64, String), wanted: Option<Dialect>) -> Result<D
 
 fn refused(trouble: Trouble) -> Error {
     if !trouble.is_denied() {
-        return trouble.into_error("creating the tables of locks");
+        return trouble.into_error("creating the lock tables");
     }
-    let message = "this user may not create the tables and procedures of locks; have somebody who may run what \
-                   `tollgate sql-schema URL` prints, and grant select, insert, update, delete and execute on that database";
+    let message = "this user may not create the lock tables and procedures; let a user with that right run \
+                   what `tollgate sql-schema URL` prints, and grant select, insert, update, delete and \
+                   execute on that database";
     trouble.into_error_of(ErrorKind::Denied, message)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_procedure_is_gone_for_a_moment_on_mariadb() {
+        let tables = Tables::new("tollgate_");
+        let replaced = script(&tables, Dialect::MariaDb);
+        assert!(
+            !replaced.contains("drop procedure") && !replaced.contains("\ncreate procedure"),
+            "{replaced}"
+        );
+        assert!(replaced.matches("create or replace procedure").count() > 20);
+        assert!(script(&tables, Dialect::MySql).contains("drop procedure"), "MySQL cannot replace any");
+    }
 
     /// MySQL itself cannot be asked here: its grammar refuses these, and the whole script with them.
     #[test]

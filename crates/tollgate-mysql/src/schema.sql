@@ -1,4 +1,4 @@
--- The tables and procedures of Tollgate's locks in MySQL and MariaDB, version 2.
+-- The tables and procedures of Tollgate's locks in MySQL and MariaDB, version 3.
 --
 -- Safe to run again: what is there stays, procedures are made anew. `tollgate sql-schema URL` prints this text with the
 -- prefix of that URL; here it is `tollgate_`. Where tokens come from is in `tokens_mariadb.sql` or `tokens_mysql.sql`.
@@ -61,6 +61,13 @@ create table if not exists tollgate_claims (
 create table if not exists tollgate_renewals (
     owner    varbinary(32) not null primary key,
     expires  bigint not null
+) engine = innodb;
+
+-- Owners whose locks an operator broke, for as long as they may still want to renew: they are not renewed any more. A lock of
+-- ?style=session has no owner id there, but a digest of its connection, token and name.
+create table if not exists tollgate_revocations (
+    owner    varbinary(32) not null primary key,
+    until    bigint not null
 ) engine = innodb;
 
 -- Begins a transaction and locks the row of a lock, and makes it if there is none.
@@ -336,7 +343,9 @@ begin
     call tollgate_judge(p_name, at);
     select owner, expires, holders, since, served into v_owner, v_expires, v_holders, v_since, v_served
     from tollgate_locks where name = p_name;
-    if v_owner = p_owner and v_expires > at then
+    if exists (select 1 from tollgate_revocations where owner = p_owner) then
+        set was_in = false;
+    elseif v_owner = p_owner and v_expires > at then
         set was_in = true;
         update tollgate_locks
         set expires = at + p_ttl * 1000, ttl = p_ttl, details = if(
@@ -379,7 +388,8 @@ begin
     set at = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6));
     -- A plain select: anything else would wait for the row.
     select count(*) into was_in from tollgate_locks l join tollgate_renewals r on r.owner = l.owner
-    where l.name = p_name and l.owner = p_owner and greatest(l.expires, r.expires) > at;
+    where l.name = p_name and l.owner = p_owner and greatest(l.expires, r.expires) > at
+        and not exists (select 1 from tollgate_revocations where owner = p_owner);
     if was_in then
         update tollgate_renewals set expires = at + p_ttl * 1000 where owner = p_owner;
     else
@@ -432,13 +442,12 @@ end;
 
 -- Breaks the lock of whoever holds it with this token, and hands it on. Answers whether somebody did.
 drop procedure if exists tollgate_revoke;
-create procedure tollgate_revoke(p_name varbinary(512), p_token bigint)
+create procedure tollgate_revoke(p_name varbinary(512), p_token bigint, p_by_force boolean)
 sql security invoker
 begin
-    declare v_owner varbinary(32);
+    declare v_owner, victim varbinary(32);
     declare v_holders integer;
-    declare at, v_token, v_expires, v_since, v_served, own_ticket, own_expires bigint;
-    declare was_in boolean default false;
+    declare at, v_token, v_expires, v_ttl, v_since, v_served, own_ticket bigint;
     declare exit handler for sqlexception
     begin
         rollback;
@@ -447,23 +456,27 @@ begin
     call tollgate_lock_row(p_name);
     set at = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6));
     call tollgate_judge(p_name, at);
-    select owner, token, expires, holders, since, served
-    into v_owner, v_token, v_expires, v_holders, v_since, v_served from tollgate_locks where name = p_name;
-    if v_owner is not null and v_token = p_token then
-        set was_in = v_expires > at;
-        update tollgate_locks set owner = null, expires = at where name = p_name;
+    select owner, token, expires, ttl, holders, since, served
+    into v_owner, v_token, v_expires, v_ttl, v_holders, v_since, v_served from tollgate_locks where name = p_name;
+    if v_owner is not null and v_token = p_token and v_expires > at then
+        set victim = v_owner;
     elseif v_holders > 0 then
-        select ticket, expires into own_ticket, own_expires from tollgate_claims
-        where name = p_name and ticket between v_since and v_served and token = p_token for update;
-        if own_ticket is not null then
-            set was_in = own_expires > at;
-            delete from tollgate_claims where name = p_name and ticket = own_ticket;
-            update tollgate_locks set holders = holders - 1 where name = p_name;
-        end if;
+        select ticket, owner, ttl into own_ticket, victim, v_ttl from tollgate_claims
+        where name = p_name and ticket between v_since and v_served and token = p_token and expires > at for update;
+    end if;
+    if victim is not null then
+        insert into tollgate_revocations values (victim, at + 2 * v_ttl * 1000)
+        on duplicate key update until = at + 2 * v_ttl * 1000;
+    end if;
+    if victim is not null and p_by_force and own_ticket is null then
+        update tollgate_locks set owner = null, expires = at where name = p_name;
+    elseif victim is not null and p_by_force then
+        delete from tollgate_claims where name = p_name and ticket = own_ticket;
+        update tollgate_locks set holders = holders - 1 where name = p_name;
     end if;
     call tollgate_advance(p_name, at);
     commit;
-    select was_in;
+    select if(victim is null, 0, if(p_by_force, 1, 2));
 end;
 
 -- Lets crowds go that died together: nobody is left to notice.

@@ -4,7 +4,7 @@ use crate::config::Dialect;
 use crate::schema::Tables;
 
 /// How many there are.
-pub(crate) const COUNT: usize = 21;
+pub(crate) const COUNT: usize = 22;
 
 /// One of them. What each does is told in `statements.sql`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +18,7 @@ pub(crate) enum Statement {
     Extend,
     Release,
     Revoke,
+    IsRevoked,
     Floor,
     Sweep,
     Now,
@@ -42,6 +43,7 @@ const ALL: [(Statement, &str); COUNT] = [
     (Statement::Extend, "extend"),
     (Statement::Release, "release"),
     (Statement::Revoke, "revoke"),
+    (Statement::IsRevoked, "is_revoked"),
     (Statement::Floor, "floor"),
     (Statement::Sweep, "sweep"),
     (Statement::Now, "now"),
@@ -76,7 +78,7 @@ impl Statement {
             Self::Take | Self::TakeCounted | Self::Acquire | Self::Refresh | Self::Look => "the acquire",
             Self::Leave | Self::Release => "the release",
             Self::Renew | Self::RenewClaim | Self::Extend | Self::ExtendBeside => "the renewal",
-            Self::Revoke => "breaking the lock",
+            Self::Revoke | Self::IsRevoked => "breaking the lock",
             Self::Floor => "raising the floor",
             _ => "the request",
         }

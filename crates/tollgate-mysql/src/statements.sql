@@ -23,7 +23,9 @@ where name = ? and owner = ? and waiters = 0
     and expires > timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
 
 -- :renew
--- Renews the grant of an exclusive holder. What it said later may have come before.
+-- Renews the grant of an exclusive holder. What it said later may have come before. The operator who breaks the lock has its row
+-- while it writes the mark: the mark is looked for with the row at hand, by a read of what is there now. A plain
+-- subquery, or one that compares with the value alone, is done before this statement has waited for the row.
 update tollgate_locks
 set expires = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) + ? * 1000, ttl = ?,
     details = if(
@@ -32,6 +34,10 @@ set expires = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) + ? * 1
         coalesce(?, details), details
     )
 where name = ? and owner = ? and expires > timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+    and not exists (
+        select 1 from tollgate_revocations r
+        where r.owner = tollgate_locks.owner and tollgate_locks.owner = ? lock in share mode
+    )
 
 -- :renew_claim
 -- Renews the grant of a shared or permit holder.
@@ -44,6 +50,10 @@ set expires = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) + ? * 1
     )
 where name = ? and owner = ? and token is not null
     and expires > timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+    and not exists (
+        select 1 from tollgate_revocations r
+        where r.owner = tollgate_claims.owner and tollgate_claims.owner = ? lock in share mode
+    )
 
 -- :refresh
 -- Keeps a place in a queue. It needs nothing of the lock's row, so that nobody who sits on that is in its way.
@@ -104,7 +114,10 @@ select exists (select 1 from tollgate_locks where name = ? and owner = ?)
     or exists (select 1 from tollgate_claims where owner = ? and name = ? and expires > 0)
 
 -- :revoke
-call tollgate_revoke(?, ?)
+call tollgate_revoke(?, ?, ?)
+
+-- :is_revoked
+select exists (select 1 from tollgate_revocations where owner = ?)
 
 -- :floor
 call tollgate_raise_floor(?, ?)

@@ -40,6 +40,7 @@ begin
     end;
     call tollgate_bury_crowds();
     delete from tollgate_renewals where expires < at;
+    delete from tollgate_revocations where until < at;
     open idle;
     set done = false;
     start transaction;

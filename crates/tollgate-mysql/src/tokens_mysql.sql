@@ -32,4 +32,6 @@ begin
     call tollgate_bury_crowds();
     delete from tollgate_renewals
     where expires < timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) - 60000000;
+    delete from tollgate_revocations
+    where until < timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) - 60000000;
 end;

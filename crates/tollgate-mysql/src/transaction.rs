@@ -82,7 +82,7 @@ impl MySqlTransactions {
     pub async fn lock_in_transaction(&self, tx: &mut Transaction<'_>, name: &str) -> Result<Token> {
         let locked =
             self.wait(tx, name, None).await.map_err(|error| error.during("lock in a transaction"))?;
-        locked.ok_or_else(|| Error::new(ErrorKind::Unexpected, "a wait without an end came to an end"))
+        locked.ok_or_else(|| Error::new(ErrorKind::Unexpected, "a wait without a limit ended"))
     }
 
     /// The same, for at most `limit`; `None` if it is in use then.
@@ -146,7 +146,7 @@ impl MySqlTransactions {
             Ok(()) if tx.affected_rows() == 1 => return self.take_free(tx, &taking).await,
             Ok(()) => {}
             Err(trouble) if trouble.code() == Some(DUPLICATE) => return roll_back(tx, IN_USE).await,
-            Err(trouble) => return Err(trouble.into_error("the lock")),
+            Err(trouble) => return Err(trouble.into_error("taking the lock")),
         }
         match is_read_committed(tx).await? {
             true => self.take_from_the_dead(tx, &taking).await,
@@ -256,10 +256,11 @@ impl MySqlTransactions {
         let asked: Option<String> = tx
             .query_first(self.text("dialect"))
             .await
-            .map_err(|error| Trouble::of(error).into_error("the lock"))?;
+            .map_err(|error| Trouble::of(error).into_error("taking the lock"))?;
         asked.as_deref().and_then(Dialect::named).ok_or_else(|| {
-            let message = "the tables of locks are not there yet; connect to this database once, or run what \
-                           `tollgate sql-schema URL` prints";
+            let message =
+                "the lock tables do not exist yet; connect to this database once, or run what `tollgate \
+                 sql-schema URL` prints";
             Error::new(ErrorKind::Config, message)
         })
     }
@@ -295,13 +296,13 @@ fn blocked(trouble: Trouble) -> Result<()> {
         let message = "the database rolled this transaction back to end a deadlock; begin again";
         return Err(trouble.into_error_of(ErrorKind::Deadlock, message));
     }
-    Err(trouble.into_error("the lock"))
+    Err(trouble.into_error("taking the lock"))
 }
 
 /// Tells this transaction from all others, together with what its connection is called: nothing else does, for users who may
 /// not look at those of others.
 async fn passage(tx: &mut Transaction<'_>) -> Result<String> {
-    let failed = |error| Trouble::of(error).into_error("the lock");
+    let failed = |error| Trouble::of(error).into_error("taking the lock");
     tx.query_drop("set @session_of_tollgate = coalesce(@session_of_tollgate, uuid())")
         .await
         .map_err(failed)?;
@@ -317,10 +318,10 @@ async fn is_open(tx: &mut Transaction<'_>) -> Result<()> {
     let open: Option<i64> = tx
         .query_first("select @@in_transaction")
         .await
-        .map_err(|error| Trouble::of(error).into_error("the lock"))?;
+        .map_err(|error| Trouble::of(error).into_error("taking the lock"))?;
     if open == Some(0) {
-        let message = "this transaction has ended: a statement that defines something commits, and a deadlock rolls back; begin \
-                       another one";
+        let message = "this transaction has ended: a DDL statement commits it, and a deadlock rolls it \
+                       back; begin another one";
         return Err(Error::invalid(message));
     }
     Ok(())
@@ -338,18 +339,18 @@ async fn is_read_committed(tx: &mut Transaction<'_>) -> Result<bool> {
             "show session variables where variable_name in ('tx_isolation', 'transaction_isolation')",
         )
         .await
-        .map_err(|error| Trouble::of(error).into_error("the lock"))?;
+        .map_err(|error| Trouble::of(error).into_error("taking the lock"))?;
     Ok(shown.is_some_and(|(_, level)| matches!(level.as_str(), "READ-COMMITTED" | "READ-UNCOMMITTED")))
 }
 
-const IN_USE: &str = "the lock is in use, and above READ COMMITTED a transaction that waits would keep its holder from \
-                      renewing it: this one was rolled back; begin again, or say `set session transaction isolation level \
-                      read committed` on this connection before";
-const REVIVED: &str = "somebody who has the lock, or waits for it, was late to say so, and came in this moment: this transaction \
-                       was rolled back, or it would be in their way; begin again";
+const IN_USE: &str = "the lock is in use, and above READ COMMITTED a waiting transaction would keep the \
+                      holder from renewing it: this transaction was rolled back; begin again, or run `set \
+                      session transaction isolation level read committed` on this connection first";
+const REVIVED: &str = "a holder or waiter of this lock that was overdue renewed at this moment: this \
+                       transaction was rolled back, because it would block that client; begin again";
 
 /// Gives up everything that the transaction has: its holder could not renew the lock otherwise.
 async fn roll_back(tx: &mut Transaction<'_>, message: &str) -> Result<Option<Token>> {
-    tx.query_drop("rollback").await.map_err(|error| Trouble::of(error).into_error("the lock"))?;
+    tx.query_drop("rollback").await.map_err(|error| Trouble::of(error).into_error("taking the lock"))?;
     Err(Error::new(ErrorKind::Deadlock, message))
 }

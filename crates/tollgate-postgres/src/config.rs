@@ -1,19 +1,30 @@
 //! Which PostgreSQL, as a URL says it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_postgres::Config;
-use tokio_postgres::config::{SslMode, TargetSessionAttrs};
+use tokio_postgres::config::TargetSessionAttrs;
 use tollgate_core::tls::TlsFiles;
 use tollgate_core::{Error, Result};
 use tollgate_sql::check_identifier;
 
+use crate::dial::Ranks;
+use crate::libpq;
+use crate::names::Names;
+use crate::ownership::Ownership;
+
 /// How long it may take to connect.
 pub(crate) const TO_CONNECT: Duration = Duration::from_secs(5);
+/// How long it may take to make tables and functions, beside others that start at the same time.
+pub(crate) const TO_INSTALL: Duration = Duration::from_secs(10);
 /// How long the network may leave bytes unacknowledged.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 /// After how long of silence the network is asked whether the server is still there.
 const ALIVE_AFTER: Duration = Duration::from_secs(15);
+
+/// The driver's own for the same.
+const LIBPQ_ALIVE_AFTER: Duration = Duration::from_secs(2 * 60 * 60);
 
 /// Which PostgreSQL, who we are to it, and which tables of it are ours.
 #[derive(Debug, Clone)]
@@ -28,44 +39,97 @@ pub struct PostgresConfig {
     pub schema: String,
     /// What the names of tables in it start with.
     pub table_prefix: String,
-    /// How many connections each runtime may have.
+    /// How many connections a client may have for its requests, over all runtimes that use it. One more renews, and one listens.
     pub connections: usize,
+    /// Whether a server that asks for the password as it is gets it, where others could read it, too.
+    pub plain_password: bool,
+    /// A role that is trusted with the schema of locks, beside this user and superusers.
+    pub owner: Option<String>,
+    /// Whether a server that cannot be trusted, or does not encrypt, is spoken to without encryption.
+    pub(crate) may_be_plain: bool,
+    /// How long a caller waits for a connection, if it waits for less than 5 s: all hosts share it.
+    pub timeout: Option<Duration>,
+    /// What of the URL is not done as it is said.
+    pub(crate) notes: Vec<String>,
+    /// Which of the servers have proved good.
+    pub(crate) ranks: Arc<Ranks>,
 }
 
 impl PostgresConfig {
     /// What a URL without parameters of ours says: `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, several hosts with commas
-    /// in between. `?host=/run/postgresql` is a socket in that folder.
+    /// in between. It may have all [parameters](crate::PARAMETERS) that libpq knows: `?host=/run/postgresql` is a socket in
+    /// that folder. What concerns locks is done, what would be less safe if it were left out is an error, and the rest is
+    /// [noted](Self::notes).
     pub fn from_url(url: &str) -> Result<Self> {
-        Ok(Self {
-            server: server(url)?,
+        let said = libpq::read(url)?;
+        let mut config = Self {
+            server: set_up(said.server),
             listen: None,
             tls: None,
             schema: "tollgate".to_owned(),
             table_prefix: String::new(),
-            connections: 6,
-        })
+            connections: 4,
+            plain_password: false,
+            owner: None,
+            may_be_plain: false,
+            timeout: None,
+            notes: said.notes,
+            ranks: Arc::default(),
+        };
+        match said.sslmode {
+            Some(mode) => config.encrypt(&mode, said.files)?,
+            // A certificate is of use only on an encrypted connection.
+            None if said.files != TlsFiles::default() => config.encrypt("require", said.files)?,
+            None => {}
+        }
+        Ok(config)
+    }
+
+    /// What of the URL is not done as it is said, and why. Without values, which may be secrets.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// Where notifications come from: past a pooler that does not let them through.
     pub fn listen_to(&mut self, url: &str) -> Result<()> {
-        self.listen = Some(server(url).map_err(|error| Error::invalid(format!("listen_url: {error}")))?);
+        let said = libpq::read(url).map_err(|error| Error::invalid(format!("listen_url: {error}")))?;
+        if said.sslmode.is_some() || said.files != TlsFiles::default() {
+            return Err(Error::invalid(
+                "listen_url: it uses the encryption of the main URL; write sslmode= and the certificates \
+                 there, and not here",
+            ));
+        }
+        self.notes.extend(said.notes.into_iter().map(|note| format!("listen_url: {note}")));
+        self.listen = Some(set_up(said.server));
         Ok(())
     }
 
-    /// How `sslmode=` is meant: encrypted connections are always verified.
+    /// How `sslmode=` is meant: encrypted connections are always verified. With `prefer` and `allow` those that cannot be had
+    /// are replaced by others that are not encrypted, which is noted.
     pub fn encrypt(&mut self, mode: &str, files: TlsFiles) -> Result<()> {
-        self.tls = match mode {
-            "disable" => None,
-            "require" | "verify-ca" | "verify-full" => Some(files),
+        (self.tls, self.may_be_plain) = match mode {
+            "disable" if files != TlsFiles::default() => {
+                return Err(Error::invalid(
+                    "certificates are for encrypted connections; write sslmode=require, or leave the \
+                     certificates out",
+                ));
+            }
+            "disable" => (None, false),
+            "allow" | "prefer" => (Some(files), true),
+            "require" | "verify-ca" | "verify-full" => (Some(files), false),
             other => {
                 return Err(Error::invalid(format!(
-                    "sslmode={other:?} is not known here; write disable, or require: then the server's certificate is checked"
+                    "sslmode={other:?} is unknown; write disable, or require: then the server's \
+                     certificate is checked"
                 )));
             }
         };
-        let mode = if self.tls.is_some() { SslMode::Require } else { SslMode::Disable };
-        for server in [Some(&mut self.server), self.listen.as_mut()].into_iter().flatten() {
-            server.ssl_mode(mode);
+        if self.may_be_plain {
+            self.notes.push(format!(
+                "sslmode={mode} in the URL gives no protection against attackers on the network: if the \
+                 server is not trusted or does not speak TLS, the connection is not encrypted; write \
+                 sslmode=require"
+            ));
         }
         Ok(())
     }
@@ -74,9 +138,16 @@ impl PostgresConfig {
         check_identifier("schema", &self.schema)?;
         check_identifier("table_prefix", &self.table_prefix)?;
         if self.schema.is_empty() || self.schema.starts_with("pg_") {
-            return Err(Error::invalid("schema: name one of your own; those called pg_ are PostgreSQL's"));
+            return Err(Error::invalid(
+                "schema: name a schema of your own; names that start with pg_ are reserved by PostgreSQL",
+            ));
         }
         Ok(())
+    }
+
+    /// What in the database is ours, and the roles that are trusted with it.
+    pub(crate) fn ownership(&self) -> Ownership {
+        Ownership::of(&Names::of(&self.schema, &self.table_prefix), self.owner.as_deref())
     }
 
     /// The servers' addresses, for messages.
@@ -94,28 +165,17 @@ impl PostgresConfig {
     }
 }
 
-fn server(url: &str) -> Result<Config> {
-    let mut config: Config = url.parse().map_err(|error| {
-        Error::invalid("this is no URL of a PostgreSQL; write postgres://USER:PASSWORD@HOST:PORT/DATABASE")
-            .caused_by(error)
-    })?;
-    if config.get_hosts().is_empty() {
-        config.host("127.0.0.1");
-    }
-    if config.get_user().is_none() {
-        config.user("postgres");
-    }
-    if config.get_dbname().is_none() {
-        let user = config.get_user().unwrap_or("postgres").to_owned();
-        config.dbname(user);
-    }
-    config.ssl_mode(SslMode::Disable);
+/// What a URL says, and what is usual here where it says nothing.
+fn set_up(mut server: Config) -> Config {
     // Whichever of several takes writes.
-    config.target_session_attrs(TargetSessionAttrs::ReadWrite);
-    config.connect_timeout(TO_CONNECT);
-    config.keepalives_idle(ALIVE_AFTER);
-    config.tcp_user_timeout(UNACKNOWLEDGED);
-    Ok(config)
+    server.target_session_attrs(TargetSessionAttrs::ReadWrite);
+    if server.get_keepalives_idle() == LIBPQ_ALIVE_AFTER {
+        server.keepalives_idle(ALIVE_AFTER);
+    }
+    if server.get_tcp_user_timeout().is_none() {
+        server.tcp_user_timeout(UNACKNOWLEDGED);
+    }
+    server
 }
 
 #[cfg(test)]
@@ -142,7 +202,19 @@ mod tests {
         }
         let mut config = PostgresConfig::from_url("postgres://a").expect("a URL");
         let error =
-            config.encrypt("allow", TlsFiles::default()).expect_err("it would not be safe").to_string();
+            config.encrypt("alow", TlsFiles::default()).expect_err("there is no such mode").to_string();
         assert!(error.contains("require"), "{error}");
+    }
+
+    #[test]
+    fn certificates_in_a_url_without_sslmode_encrypt_and_are_verified() {
+        for file in ["sslrootcert=/ca", "sslcert=/cert&sslkey=/key"] {
+            let config = PostgresConfig::from_url(&format!("postgres://h/d?{file}")).expect(file);
+            assert!(config.tls.is_some_and(|files| files != TlsFiles::default()), "{file}");
+            assert!(!config.may_be_plain && config.notes.is_empty(), "{file}");
+            let disabled = PostgresConfig::from_url(&format!("postgres://h/d?{file}&sslmode=disable"));
+            let message = disabled.expect_err("the certificates would have no effect").to_string();
+            assert!(message.contains("sslmode=require"), "{message}");
+        }
     }
 }

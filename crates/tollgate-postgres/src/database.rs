@@ -9,7 +9,7 @@ use tollgate_core::queued::{Acquired, Wait};
 use tollgate_core::recent::Recent;
 use tollgate_core::{
     Age, BoxFuture, Capabilities, Claim, Contention, Details, Error, ErrorKind, Grant, LockName, Mode,
-    Moment, OwnerId, Result, Token,
+    Moment, OwnerId, Result, Revocation, RevokeMode, Token,
 };
 use tollgate_sql::{Ask, Database, LeftBehind, Lent, Seen, Ticket, millis, of_leases, unsaid, written};
 
@@ -19,6 +19,7 @@ use crate::link::Link;
 use crate::links::{Links, TO_ANSWER, what};
 use crate::listener::Listener;
 use crate::owner::Owner;
+use crate::places::Places;
 use crate::statement::Statement;
 
 /// How often the first waiter looks whether its turn has come, if messages arrive here and if not.
@@ -49,6 +50,7 @@ pub struct Postgres {
     /// Names that somebody else wanted, too: there functions are quicker.
     contended: Recent,
     left_behind: LeftBehind<Link>,
+    places: Places,
     /// Ends with this.
     _listener: Listener,
 }
@@ -69,7 +71,7 @@ impl Drop for Asking<'_> {
 }
 
 impl Postgres {
-    pub(crate) fn new(links: Arc<Links>, channel: String, listener: Listener) -> Self {
+    pub(crate) fn new(links: Arc<Links>, channel: String, places: Places, listener: Listener) -> Self {
         Self {
             links,
             channel,
@@ -77,6 +79,7 @@ impl Postgres {
             known: Recent::new(ROW_STAYS),
             contended: Recent::new(CONTENDED),
             left_behind: LeftBehind::default(),
+            places,
             _listener: listener,
         }
     }
@@ -202,6 +205,13 @@ impl Database for Postgres {
         })
     }
 
+    fn keep<'a>(&'a self, claim: &'a Claim, ticket: Ticket) -> BoxFuture<'a, Result<Option<Wait>>> {
+        Box::pin(async move {
+            self.catch_up(claim.owner).await?;
+            self.places.keep(claim, ticket).await
+        })
+    }
+
     fn withdraw<'a>(&'a self, name: &'a LockName, owner: OwnerId) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move {
             if let Some(mut link) = self.left_behind.kept(owner)
@@ -310,10 +320,27 @@ impl Database for Postgres {
         })
     }
 
-    fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<bool>> {
+    fn revoke<'a>(
+        &'a self,
+        name: &'a LockName,
+        token: Token,
+        mode: RevokeMode,
+    ) -> BoxFuture<'a, Result<Revocation>> {
         Box::pin(async move {
             let token = i64::try_from(token.get()).unwrap_or(i64::MAX);
-            let (_, rows) = self.links.run(Statement::Revoke, &[&name.as_str(), &token]).await?;
+            let by_force = mode == RevokeMode::Force;
+            let (_, rows) = self.links.run(Statement::Revoke, &[&name.as_str(), &token, &by_force]).await?;
+            Ok(match rows.first().map(|row| row.get::<_, i32>(0)) {
+                Some(1) => Revocation::Revoked,
+                Some(2) => Revocation::Pending,
+                _ => Revocation::NotHeld,
+            })
+        })
+    }
+
+    fn is_revoked<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move {
+            let (_, rows) = self.links.run(Statement::IsRevoked, &[&Owner(grant.owner)]).await?;
             Ok(rows.first().is_some_and(|row| row.get(0)))
         })
     }
@@ -328,8 +355,9 @@ impl Database for Postgres {
     fn age(&self) -> BoxFuture<'_, Result<Age>> {
         Box::pin(async move {
             let (_, rows) = self.links.run(Statement::Now, &[]).await?;
-            let row =
-                rows.first().ok_or_else(|| Error::new(ErrorKind::Unexpected, "the server tells no time"))?;
+            let row = rows
+                .first()
+                .ok_or_else(|| Error::new(ErrorKind::Unexpected, "the server reported no time"))?;
             Ok(age(row.get(0)))
         })
     }
@@ -371,7 +399,7 @@ fn taken(row: &Row, sent: Moment) -> Result<Acquired<Ticket>> {
 
 /// What `acquire` answers.
 fn acquired(rows: &[Row]) -> Result<Acquired<Ticket>> {
-    let row = rows.first().ok_or_else(|| unexpected("an acquire was answered with nothing"))?;
+    let row = rows.first().ok_or_else(|| unexpected("an acquire was answered with no row"))?;
     let outcome: i8 = row.get(0);
     let age = Some(age(row.get(6)));
     let (ahead, free_in): (Option<i64>, Option<i64>) = (row.get(4), row.get(5));
@@ -384,7 +412,7 @@ fn acquired(rows: &[Row]) -> Result<Acquired<Ticket>> {
         b'q' => {
             let ahead = u32::try_from(ahead.unwrap_or(0)).unwrap_or(0);
             let place = Ticket(row.get(3));
-            Ok(Acquired::Queued { place, wait: Wait { ahead, free_in, foreign: false }, age })
+            Ok(Acquired::Queued { place, wait: Wait { ahead, free_in, foreign: false, told: false }, age })
         }
         b'b' => {
             let ahead = ahead.and_then(|ahead| usize::try_from(ahead).ok());

@@ -3,6 +3,7 @@
 //! The driver's own way is a task that reads and writes and is woken for each statement, and wakes the caller. Here the
 //! caller's task does that itself: a statement costs no change of tasks, and a connection that nobody uses costs nothing.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -10,15 +11,10 @@ use std::task::{Context, Poll, Waker};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{
-    AsyncMessage, Client, Config, Connection, NoTls, Notification, Row, SimpleQueryMessage,
-    Statement as Prepared,
+    AsyncMessage, Client, Connection, Notification, Row, SimpleQueryMessage, Statement as Prepared,
 };
-use tokio_postgres_rustls::MakeRustlsConnect;
-use tollgate_core::Result;
 
-use crate::config::PostgresConfig;
-use crate::error::{Trouble, of_connect};
-use crate::plain::patiently;
+use crate::error::Trouble;
 
 /// What a statement is answered with.
 pub(crate) type Answer<T> = std::result::Result<T, Trouble>;
@@ -27,45 +23,69 @@ pub(crate) type Answer<T> = std::result::Result<T, Trouble>;
 pub(crate) type Value<'a> = &'a (dyn ToSql + Sync);
 
 /// What reads and writes: it ends when the connection does, and says what the server says unasked.
-type Driver = Box<
+type Drive = Box<
     dyn FnMut(&mut Context<'_>) -> Poll<Option<std::result::Result<AsyncMessage, tokio_postgres::Error>>>
         + Send,
 >;
 
+/// What reads and writes, until the connection has ended.
+struct Driver {
+    /// Gone when the connection has ended: only then do pending requests hear of it.
+    drive: Option<Drive>,
+    /// Why it has ended. Pending requests are told by the driver only that it has.
+    cause: Option<tokio_postgres::Error>,
+    /// Notifications that came while a statement ran. Connections that do not listen get none.
+    heard: VecDeque<Notification>,
+}
+
+impl Driver {
+    fn end(&mut self, cause: Option<tokio_postgres::Error>) {
+        self.drive = None;
+        self.cause = cause;
+    }
+
+    /// Takes what the server said unasked.
+    fn hear(&mut self, message: AsyncMessage) {
+        if let AsyncMessage::Notification(notification) = message {
+            self.heard.push_back(notification);
+        }
+    }
+}
+
 /// A connection.
 pub(crate) struct Driven {
     client: Client,
-    /// Gone when the connection has ended: only then do those who wait for answers hear of it.
-    driver: Option<Driver>,
+    driver: Driver,
 }
 
 impl Driven {
-    /// Connects.
-    pub(crate) async fn open(config: &PostgresConfig, server: &Config) -> Result<Self> {
-        let failed = |error| of_connect(error, config);
-        let Some(files) = &config.tls else {
-            let opened = patiently(|| server.connect(NoTls)).await;
-            let (client, connection) = opened.map_err(failed)?;
-            return Ok(Self::new(client, connection));
-        };
-        let tls = MakeRustlsConnect::new((*tollgate_core::tls::client(files, &[])?).clone());
-        let opened = patiently(|| server.connect(tls.clone())).await;
-        let (client, connection) = opened.map_err(failed)?;
-        Ok(Self::new(client, connection))
-    }
-
     /// What the driver opened.
     pub(crate) fn new<S, T>(client: Client, mut connection: Connection<S, T>) -> Self
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        Self { client, driver: Some(Box::new(move |context| connection.poll_message(context))) }
+        let drive: Drive = Box::new(move |context| connection.poll_message(context));
+        Self { client, driver: Driver { drive: Some(drive), cause: None, heard: VecDeque::new() } }
+    }
+
+    /// The same, driven by a task of its own as long as the client lives.
+    pub(crate) fn into_client(self) -> Client {
+        let Self { client, mut driver } = self;
+        tokio::spawn(async move {
+            while let Some(drive) = driver.drive.as_mut() {
+                match poll_fn(drive).await {
+                    Some(Ok(_)) => {}
+                    None | Some(Err(_)) => driver.end(None),
+                }
+            }
+        });
+        client
     }
 
     /// Whether it has ended, as far as is known.
     pub(crate) fn has_ended(&self) -> bool {
-        self.driver.is_none() || self.client.is_closed()
+        self.driver.drive.is_none() || self.client.is_closed()
     }
 
     /// Whether it is still there, as far as can be told without asking. Reads what came unasked.
@@ -74,14 +94,16 @@ impl Driven {
         !self.has_ended()
     }
 
-    /// The next notification. Ends with the connection.
+    /// The next notification. Ends with the connection. Dropping this loses none.
     pub(crate) async fn notification(&mut self) -> Option<Notification> {
         loop {
-            let driver = self.driver.as_mut()?;
-            match poll_fn(driver).await {
-                Some(Ok(AsyncMessage::Notification(notification))) => return Some(notification),
-                Some(Ok(_)) => {}
-                None | Some(Err(_)) => self.driver = None,
+            if let Some(notification) = self.driver.heard.pop_front() {
+                return Some(notification);
+            }
+            let drive = self.driver.drive.as_mut()?;
+            match poll_fn(drive).await {
+                Some(Ok(message)) => self.driver.hear(message),
+                None | Some(Err(_)) => self.driver.end(None),
             }
         }
     }
@@ -119,20 +141,21 @@ impl Driven {
     }
 }
 
-/// Reads and writes what there is. Nobody here wants what the server says unasked.
-fn turn(driver: &mut Option<Driver>, context: &mut Context<'_>) {
-    while let Some(drive) = driver {
+/// Reads and writes what there is. Notifications are kept for [`Driven::notification`].
+fn turn(driver: &mut Driver, context: &mut Context<'_>) {
+    while let Some(drive) = &mut driver.drive {
         match drive(context) {
             Poll::Pending => return,
-            Poll::Ready(Some(Ok(_))) => {}
-            Poll::Ready(None | Some(Err(_))) => *driver = None,
+            Poll::Ready(Some(Ok(message))) => driver.hear(message),
+            Poll::Ready(None) => driver.end(None),
+            Poll::Ready(Some(Err(cause))) => driver.end(Some(cause)),
         }
     }
 }
 
 /// Waits for `request` and does what it takes meanwhile.
 async fn driven<T>(
-    driver: &mut Option<Driver>,
+    driver: &mut Driver,
     request: impl Future<Output = std::result::Result<T, tokio_postgres::Error>>,
 ) -> Answer<T> {
     let mut request = pin!(request);
@@ -148,5 +171,8 @@ async fn driven<T>(
         turn(driver, context);
         request.as_mut().poll(&mut nobody)
     });
-    answer.await.map_err(Trouble::of)
+    answer.await.map_err(|error| {
+        let cause = driver.cause.take().filter(|_| error.is_closed());
+        Trouble::of(cause.unwrap_or(error))
+    })
 }

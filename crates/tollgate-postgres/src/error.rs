@@ -6,6 +6,11 @@ use tokio_postgres::error::{DbError, Severity, SqlState};
 use tollgate_core::{Error, ErrorKind};
 
 use crate::config::PostgresConfig;
+use crate::screen::Flaw;
+
+/// An answer that is not read to its end.
+const OVERLONG: &str =
+    "the server's answer is longer than any valid answer to this request, and was not read";
 
 /// A statement that failed.
 #[derive(Debug)]
@@ -69,6 +74,11 @@ impl Trouble {
         ])
     }
 
+    /// Whether this server takes no writes.
+    pub(crate) fn is_of_a_reader(&self) -> bool {
+        self.has_code(&[SqlState::READ_ONLY_SQL_TRANSACTION])
+    }
+
     pub(crate) fn is_denied(&self) -> bool {
         self.has_code(&[SqlState::INSUFFICIENT_PRIVILEGE])
     }
@@ -80,13 +90,24 @@ impl Trouble {
 
     /// What the caller is told of `what`, which was asked for.
     pub(crate) fn into_error(self, what: &str) -> Error {
+        let is_overlong = self.source.as_ref().and_then(Flaw::of) == Some(Flaw::Overlong);
         let (kind, message) = match (self.code(), self.not_done) {
+            (None, true) if is_overlong => {
+                (ErrorKind::Config, format!("{OVERLONG}; {what} did not take effect"))
+            }
+            (None, false) if is_overlong => {
+                (ErrorKind::Indeterminate, format!("{OVERLONG}; {what} may have taken effect"))
+            }
             (Some(code), true) => of_code(code, what),
-            (None, true) => (ErrorKind::Unavailable, format!("PostgreSQL is away: {what} was not asked for")),
+            (None, true) => {
+                (ErrorKind::Unavailable, format!("PostgreSQL is unreachable: {what} did not take effect"))
+            }
             (_, false) => (
                 ErrorKind::Indeterminate,
                 self.message.clone().unwrap_or_else(|| {
-                    format!("the connection to PostgreSQL ended before it answered; {what} may have been done or not")
+                    format!(
+                        "the connection to PostgreSQL ended before its answer; {what} may have taken effect"
+                    )
                 }),
             ),
         };
@@ -112,15 +133,14 @@ fn is_answer(error: &tokio_postgres::Error) -> bool {
 
 /// No answer came in time.
 pub(crate) fn silent(limit: Duration) -> Trouble {
-    let message =
-        format!("PostgreSQL did not answer within {limit:?}; what was asked for may have been done or not");
+    let message = format!("PostgreSQL did not answer within {limit:.1?}; the request may have been executed");
     Trouble { source: None, message: Some(message), not_done: false }
 }
 
 /// No connection came about within `limit`.
 pub(crate) fn silent_at(config: &PostgresConfig, limit: Duration) -> Error {
     let message = format!(
-        "the PostgreSQL at {} did not answer within {limit:?}; is it one, and does it run?",
+        "the PostgreSQL at {} did not answer within {limit:?}; is it a PostgreSQL, and is it running?",
         config.address()
     );
     Error::new(ErrorKind::Unavailable, message)
@@ -131,49 +151,72 @@ fn of_code(code: &SqlState, what: &str) -> (ErrorKind, String) {
     match (class, code.code()) {
         (_, "TG001") => (
             ErrorKind::Config,
-            "this database's transactions are above READ COMMITTED unless said otherwise, and a pooler keeps us from saying \
-             so; set default_transaction_isolation to 'read committed' for this user (ALTER ROLE … SET …)"
+            "the default isolation level of this database is above READ COMMITTED, and a pooler prevents \
+             tollgate from setting it; set default_transaction_isolation to 'read committed' for this \
+             user (ALTER ROLE … SET …)"
                 .to_owned(),
         ),
         (_, "22P05" | "22021") => (
             ErrorKind::Config,
-            "the encoding of this database does not have all characters of that name; use names it has, or a database in UTF8"
+            "the encoding of this database lacks characters of this name; use names that it can encode, or \
+             a UTF8 database"
                 .to_owned(),
         ),
-        (_, "2200H") => (ErrorKind::Unexpected, "no tokens are left in the sequence; use another ?schema=".to_owned()),
+        (_, "2200H") => {
+            (ErrorKind::Unexpected, "the sequence has no tokens left; use another ?schema=".to_owned())
+        }
         (_, "25006") => (
             ErrorKind::Unavailable,
-            "this PostgreSQL takes no writes now: it is a standby, or was made read-only; name the primary".to_owned(),
+            "this PostgreSQL accepts no writes now: it is a standby, or was made read-only; name the \
+             primary"
+                .to_owned(),
         ),
         (_, "42501") => (
             ErrorKind::Denied,
-            format!("this user may not do that ({what}); grant usage on the schema of locks, and all on what is in it"),
+            format!(
+                "this user lacks the right for this ({what}); grant usage on the schema of locks, and all \
+                 on its objects"
+            ),
         ),
         (_, "42P01" | "42883" | "3F000" | "42703") => (
             ErrorKind::Config,
-            "the tables of locks are gone or others than expected; connect again to have them made, or run what \
-             `tollgate sql-schema URL` prints"
+            "the lock tables are missing or do not match this version; connect again to create them, or \
+             run what `tollgate sql-schema URL` prints"
                 .to_owned(),
         ),
         (_, "55P03") => (
             ErrorKind::Unavailable,
-            format!("somebody's transaction sits on the row of this lock; {what} was not done"),
+            format!("another transaction holds the row lock of this lock; {what} did not take effect"),
         ),
         (_, "57014") => (
             ErrorKind::Unavailable,
             format!(
-                "PostgreSQL ended {what} before it was done: somebody canceled it, or statement_timeout is too short for it; set \
-                 that to 5 s or more for this user (ALTER ROLE … SET …)"
+                "PostgreSQL cancelled {what}: a user cancelled it, or statement_timeout is too short for \
+                 it; set that to 5 s or more for this user (ALTER ROLE … SET …)"
             ),
         ),
-        ("28", _) => (ErrorKind::Denied, "PostgreSQL refused the user or the password; correct the URL".to_owned()),
-        ("40", _) => (ErrorKind::Unavailable, format!("others were in the way again and again; {what} was not done")),
+        ("28", _) => {
+            (ErrorKind::Denied, "PostgreSQL refused the user or the password; correct the URL".to_owned())
+        }
+        ("40", _) => (
+            ErrorKind::Unavailable,
+            format!("conflicts with other transactions outlasted all retries; {what} did not take effect"),
+        ),
         ("53", _) => (
             ErrorKind::Unavailable,
-            format!("PostgreSQL has run out of something (disk, memory, connections); {what} was not done"),
+            format!(
+                "PostgreSQL has exhausted a resource (disk, memory, connections); {what} did not take \
+                 effect"
+            ),
         ),
-        ("57" | "08", _) => (ErrorKind::Unavailable, format!("PostgreSQL is going down or starting; {what} was not done")),
-        ("58" | "XX", _) => (ErrorKind::Unavailable, format!("PostgreSQL has trouble of its own; {what} was not done")),
+        ("57" | "08", _) => (
+            ErrorKind::Unavailable,
+            format!("PostgreSQL is shutting down or starting; {what} did not take effect"),
+        ),
+        ("58" | "XX", _) => (
+            ErrorKind::Unavailable,
+            format!("PostgreSQL reports an internal error; {what} did not take effect"),
+        ),
         _ => (ErrorKind::Unexpected, format!("PostgreSQL refused {what}")),
     }
 }
@@ -190,7 +233,8 @@ pub(crate) fn of_connect(error: tokio_postgres::Error, config: &PostgresConfig) 
                 (
                     ErrorKind::Denied,
                     format!(
-                        "the PostgreSQL at {address} wants encrypted connections; add ?sslmode=require to the URL"
+                        "the PostgreSQL at {address} requires encrypted connections; add ?sslmode=require \
+                         to the URL"
                     ),
                 )
             }
@@ -205,22 +249,25 @@ pub(crate) fn of_connect(error: tokio_postgres::Error, config: &PostgresConfig) 
             "53300" => (
                 ErrorKind::Unavailable,
                 format!(
-                    "the PostgreSQL at {address} has no connections left; raise max_connections, or use fewer elsewhere"
+                    "the PostgreSQL at {address} has no connections left; raise max_connections, or use \
+                     fewer elsewhere"
                 ),
             ),
-            _ => (ErrorKind::Unavailable, format!("the PostgreSQL at {address} takes no connections now")),
+            _ => (ErrorKind::Unavailable, format!("the PostgreSQL at {address} accepts no connections now")),
         },
-        None if is_of_reading(&error) => (
-            ErrorKind::Unavailable,
+        None if Flaw::of(&error) == Some(Flaw::Cleartext) => (
+            ErrorKind::Denied,
             format!(
-                "the PostgreSQL at {address} takes no writes now: it is a standby, or was made read-only; name the primary"
+                "the server at {address} asks for the password in clear text over an unencrypted \
+                 connection, and the password is not sent. Encrypt with ?sslmode=require, have the server \
+                 use scram-sha-256, or add ?plain_password=allow to the URL if this network is private"
             ),
         ),
         None if is_of_tls(&error) => (
             ErrorKind::Config,
             format!(
-                "no encrypted connection to {address} came about: the server speaks no TLS, or its certificate is not \
-                 trusted; name who signed it with ?ca=FILE"
+                "the TLS handshake with {address} failed: the server does not speak TLS, or its \
+                 certificate is not trusted; name the authority that signed it with ?ca=FILE"
             ),
         ),
         None if error.to_string().contains("password missing")
@@ -229,28 +276,41 @@ pub(crate) fn of_connect(error: tokio_postgres::Error, config: &PostgresConfig) 
             (
                 ErrorKind::Denied,
                 format!(
-                    "the PostgreSQL at {address} wants a password; write postgres://USER:PASSWORD@HOST/DATABASE"
+                    "the PostgreSQL at {address} requires a password; write \
+                     postgres://USER:PASSWORD@HOST/DATABASE"
                 ),
             )
         }
-        None => (
-            ErrorKind::Unavailable,
-            format!("no PostgreSQL answers at {address}; is it running, and is the address right?"),
-        ),
+        None => return unreachable(config, error),
     };
     Error::new(kind, message).caused_by(error)
+}
+
+/// Nothing that speaks PostgreSQL's protocol was reached.
+pub(crate) fn unreachable(
+    config: &PostgresConfig,
+    error: impl std::error::Error + Send + Sync + 'static,
+) -> Error {
+    let message =
+        format!("no PostgreSQL answers at {}; is it running, and is the address right?", config.address());
+    Error::new(ErrorKind::Unavailable, message).caused_by(error)
+}
+
+/// A server answered that takes no writes.
+pub(crate) fn only_reads(config: &PostgresConfig) -> Error {
+    let message = format!(
+        "the PostgreSQL at {} accepts no writes now: it is a standby, or was made read-only; name the \
+         primary",
+        config.address()
+    );
+    Error::new(ErrorKind::Unavailable, message)
 }
 
 fn db_message(error: &tokio_postgres::Error) -> &str {
     error.as_db_error().map_or("", |error| error.message())
 }
 
-/// Whether whoever was asked for takes writes, and nobody who answered does.
-fn is_of_reading(error: &tokio_postgres::Error) -> bool {
-    let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
-    cause.contains("does not allow writes")
-}
-
-fn is_of_tls(error: &tokio_postgres::Error) -> bool {
+/// Whether no encrypted connection was to be had.
+pub(crate) fn is_of_tls(error: &tokio_postgres::Error) -> bool {
     error.to_string().contains("TLS")
 }

@@ -5,6 +5,7 @@ use tokio_postgres::{GenericClient, Transaction};
 use tollgate_core::{Error, ErrorKind, Fence, Result, Token};
 
 use crate::names::Names;
+use crate::ownership::Ownership;
 use crate::user_error::{Missing, in_transaction};
 
 /// The SQLSTATE of a token that is stale.
@@ -14,7 +15,9 @@ pub const NO_TOKEN: &str = "TG428";
 
 const SQL: &str = include_str!("fence.sql");
 /// What the tables' comment says if everything is there.
-const INSTALLED: &str = "tollgate fence 2";
+const INSTALLED: &str = "tollgate fence 3";
+/// Where that is said.
+const FIND: &str = "select pg_catalog.obj_description(pg_catalog.to_regclass($1), 'pg_class')";
 const NOT_INSTALLED: Missing = Missing(
     "the fence is not installed in this database; call PostgresFence::install once, or run its sql()",
 );
@@ -54,6 +57,8 @@ const NOT_INSTALLED: Missing = Missing(
 #[derive(Debug, Clone)]
 pub struct PostgresFence {
     names: Names,
+    /// A role that is trusted with the schema.
+    owner: Option<String>,
     admit: String,
     admit_shared: String,
 }
@@ -81,7 +86,17 @@ impl PostgresFence {
     pub(crate) fn with(names: Names) -> Self {
         let [admit, admit_shared] = ["admit", "admit_shared"]
             .map(|function| names.written_into(&format!("select tollgate.{function}($1, $2)")));
-        Self { names, admit, admit_shared }
+        Self { names, owner: None, admit, admit_shared }
+    }
+
+    /// The same where the schema, or what is in it, belongs to another role that is trusted.
+    ///
+    /// [`install`](Self::install) refuses what belongs to neither this user nor a superuser: it would run the code that its owner
+    /// has put there. A role that is no superuser trusts the owners of the schema and of the database, too.
+    #[must_use]
+    pub fn owned_by(mut self, role: &str) -> Self {
+        self.owner = Some(role.to_owned());
+        self
     }
 
     /// What [`install`](Self::install) runs, for those who apply it themselves.
@@ -92,32 +107,39 @@ impl PostgresFence {
     /// Makes the table and the functions, unless they are there. Safe when many do it at once.
     ///
     /// # Errors
-    /// `Denied` if this user may not create them; `Unavailable` if the connection is lost.
+    /// `Denied` if this user may not create them, or they belong to a role that is not [trusted](Self::owned_by); `Unavailable` if the connection is lost.
     pub async fn install(&self, client: &impl GenericClient) -> Result<()> {
         self.make(client).await.map_err(|error| error.during("install the fence"))
     }
 
     async fn make(&self, client: &impl GenericClient) -> Result<()> {
+        let ownership = Ownership::of(&self.names, self.owner.as_deref());
+        judge(client, &ownership).await?;
         let table = self.names.written_into("tollgate.fences");
         let said = client
-            .query_typed_one("select obj_description(to_regclass($1), 'pg_class')", &[(&table, Type::TEXT)])
+            .query_typed_one(FIND, &[(&table, Type::TEXT)])
             .await
             .map_err(|error| in_transaction(error, &NOT_INSTALLED))?;
         if said.get::<_, Option<&str>>(0) == Some(INSTALLED) {
             return Ok(());
         }
-        // Several statements in one request are one transaction.
-        client.batch_execute(&self.sql()).await.map_err(|error| {
+        let denied = |error| {
             let error = in_transaction(error, &NOT_INSTALLED);
             if error.kind() != ErrorKind::Denied {
                 return error;
             }
             Error::new(
                 ErrorKind::Denied,
-                "this user may not create the fence's table and functions; have a user who may run what `tollgate sql-schema \
-                 URL` prints",
+                "this user may not create the fence's table and functions; let a user with that right run \
+                 what `tollgate sql-schema URL` prints",
             )
-        })
+        };
+        // The schema first: once its owner is known, no other role can put anything into it.
+        client.batch_execute(ownership.create()).await.map_err(denied)?;
+        judge(client, &ownership).await?;
+        // Several statements in one request are one transaction.
+        client.batch_execute(&self.sql()).await.map_err(denied)?;
+        judge(client, &ownership).await
     }
 
     /// Lets a holder in, which shuts out everybody before it. Do this first in the transaction. One statement, which is
@@ -132,9 +154,7 @@ impl PostgresFence {
 
     async fn ask(&self, transaction: &mut Transaction<'_>, resource: &str, fence: Fence) -> Result<()> {
         if resource.is_empty() || resource.contains('\0') {
-            return Err(Error::invalid(
-                "a resource is called by at least one character, and none of them is NUL",
-            ));
+            return Err(Error::invalid("a resource name must have at least one character, and no NUL"));
         }
         let statement = if fence.is_exclusive() { &self.admit } else { &self.admit_shared };
         let token = i64::from(fence);
@@ -147,6 +167,12 @@ impl PostgresFence {
             }
         }
     }
+}
+
+/// Refuses what belongs to others.
+async fn judge(client: &impl GenericClient, ownership: &Ownership) -> Result<()> {
+    let seen = ownership.look_over(client).await;
+    ownership.judge(seen.map_err(|error| in_transaction(error, &NOT_INSTALLED))?)
 }
 
 /// What a refused token is told; nothing if it was not refused.

@@ -10,7 +10,7 @@
 -- Safe to run again, and by several at once. Users need: grant usage on schema tollgate; grant select, insert, update on
 -- tollgate.fences.
 
-select pg_advisory_xact_lock(hashtextextended('tollgate schema', 0));
+select pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('tollgate schema'::pg_catalog.text, 0::pg_catalog.int8));
 
 do $do$
 begin
@@ -27,7 +27,7 @@ create table if not exists tollgate.fences (
     token bigint not null
 ) with (fillfactor = 50);
 
-create or replace function tollgate.admitted(resource text) returns void language plpgsql as $fn$
+create or replace function tollgate.admitted(resource text) returns void language plpgsql set search_path = pg_catalog, pg_temp as $fn$
 declare
     -- The number of this transaction: what another one left behind does not count.
     mine constant text := txid_current()::text || ' ';
@@ -42,14 +42,14 @@ end
 $fn$;
 
 create or replace function tollgate.refuse_stale(resource text, token bigint, highest bigint) returns void
-language plpgsql as $fn$
+language plpgsql set search_path = pg_catalog, pg_temp as $fn$
 begin
     raise exception 'the token % is stale, % was here already; take the lock again', token, highest
         using errcode = 'TG412', detail = highest::text, hint = resource;
 end
 $fn$;
 
-create or replace function tollgate.check_token(token bigint) returns void language plpgsql as $fn$
+create or replace function tollgate.check_token(token bigint) returns void language plpgsql set search_path = pg_catalog, pg_temp as $fn$
 begin
     if token is null then
         raise exception 'there is no token; pass the one of the lock that protects this'
@@ -62,7 +62,7 @@ begin
 end
 $fn$;
 
-create or replace function tollgate.admit(resource text, token bigint) returns void language plpgsql as $fn$
+create or replace function tollgate.admit(resource text, token bigint) returns void language plpgsql set search_path = pg_catalog, pg_temp as $fn$
 #variable_conflict use_column
 declare
     highest bigint;
@@ -80,7 +80,7 @@ end
 $fn$;
 
 create or replace function tollgate.admit_shared(resource text, token bigint) returns void
-language plpgsql as $fn$
+language plpgsql set search_path = pg_catalog, pg_temp as $fn$
 #variable_conflict use_column
 declare
     highest bigint;
@@ -100,7 +100,7 @@ end
 $fn$;
 
 -- The trigger. Its argument is the resource; without one, being admitted to any resource is enough. Readers are not.
-create or replace function tollgate.guarded() returns trigger language plpgsql as $fn$
+create or replace function tollgate.guarded() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $fn$
 declare
     mine constant text := txid_current_if_assigned()::text || ' ';
     noted constant text := coalesce(current_setting('tollgate_fence.admitted', true), '');
@@ -116,24 +116,25 @@ begin
 end
 $fn$;
 
--- Puts the trigger on a table. The resource is called like the table, as it is written, if it is left out.
+-- Puts the trigger on a table, which is found as its caller finds tables: so this one keeps the caller's search path.
+-- The resource is called like the table, as it is written, if it is left out.
 create or replace function tollgate.guard(guarded text, resource text default null) returns void
 language plpgsql as $fn$
 begin
     perform tollgate.unguard(guarded);
-    execute format(
+    execute pg_catalog.format(
         'create trigger tollgate_guarded before insert or update or delete or truncate on %s '
         'for each statement execute function tollgate.guarded(%L)',
-        guarded::regclass, coalesce(resource, guarded)
+        guarded::pg_catalog.regclass, coalesce(resource, guarded)
     );
 end
 $fn$;
 
 create or replace function tollgate.unguard(guarded text) returns void language plpgsql as $fn$
 begin
-    execute format('drop trigger if exists tollgate_guarded on %s', guarded::regclass);
+    execute pg_catalog.format('drop trigger if exists tollgate_guarded on %s', guarded::pg_catalog.regclass);
 end
 $fn$;
 
 -- What tells that all of the above is there.
-comment on table tollgate.fences is 'tollgate fence 2';
+comment on table tollgate.fences is 'tollgate fence 3';

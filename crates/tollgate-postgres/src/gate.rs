@@ -9,7 +9,8 @@ use tollgate_core::gate::{self, Confirmed};
 use tollgate_core::{BoxFuture, Error, ErrorKind, Fence, Gate, Result, Token};
 use tollgate_sql::{Pool, within};
 
-use crate::config::{PostgresConfig, TO_CONNECT};
+use crate::config::{PostgresConfig, TO_INSTALL};
+use crate::dial::dial;
 use crate::driven::{Answer, Driven, Value};
 use crate::error::{Trouble, silent, silent_at};
 use crate::fence::{PostgresFence, refusal};
@@ -24,6 +25,8 @@ const TRIES: u32 = 5;
 /// How long the server waits for somebody who is admitted within a transaction. Said with each statement, for a pooler may give
 /// the next one to another server process; and said at all, for the server does not see that nobody waits for it any more.
 const PATIENCE: &str = "set_config('lock_timeout', '1s', true)";
+/// What others have made in this database is not called instead of what we mean.
+const PATH: &str = "set search_path = pg_catalog, pg_temp";
 /// What is asked for, to whoever asked.
 const WHAT: &str = "admitting the token";
 const READING: &str = "reading the mark";
@@ -71,14 +74,19 @@ impl PostgresGate {
     ///
     /// # Errors
     /// `Unavailable` if no PostgreSQL answers; `Denied` if this user may not create them.
-    pub async fn connect(config: PostgresConfig) -> Result<Self> {
-        config.check()?;
-        let names = Names::of(&config.schema, &config.table_prefix);
-        // Whatever the server is set up to do: a mark that was told has to be on the disk.
-        let durable = "case current_setting('synchronous_commit') when 'off' then \
+    pub fn connect(config: PostgresConfig) -> BoxFuture<'static, Result<Self>> {
+        Box::pin(async move {
+            config.check()?;
+            let names = Names::of(&config.schema, &config.table_prefix);
+            let mut fence = PostgresFence::with(names.clone());
+            if let Some(owner) = &config.owner {
+                fence = fence.owned_by(owner);
+            }
+            // Whatever the server is set up to do: a mark that was told has to be on the disk.
+            let durable = "case current_setting('synchronous_commit') when 'off' then \
                        set_config('synchronous_commit', 'on', true) end";
-        let pooled = prepare(&config, PostgresFence::with(names.clone())).await?;
-        Ok(Self {
+            let pooled = prepare(&config, fence).await?;
+            Ok(Self {
             // Not by an upsert: that leaves its own transaction on the row, and `look` would take it for somebody's.
             raise: names.written_into(&format!(
                 "with ours as materialized (select {durable}, {PATIENCE}) \
@@ -100,14 +108,18 @@ impl PostgresGate {
             confirmed: Confirmed::default(),
             config,
         })
+        })
     }
 
     async fn open(&self) -> Result<Line> {
         let mut server = self.config.server.clone();
         server.application_name("tollgate gate");
-        let opening = Driven::open(&self.config, &server);
-        let opened = tokio::time::timeout(TO_CONNECT, opening).await;
-        let connection = opened.unwrap_or_else(|_| Err(silent_at(&self.config, TO_CONNECT)))?;
+        let mut connection = dial(&self.config, &server).await?;
+        if !self.pooled.load(Ordering::Relaxed) {
+            let told = within(TO_ANSWER, connection.simple(PATH)).await;
+            let told = told.unwrap_or_else(|| Err(silent(TO_ANSWER)));
+            told.map_err(|trouble| trouble.not_done().into_error("the connection setup"))?;
+        }
         Ok(Line { connection, look: None })
     }
 
@@ -193,15 +205,19 @@ impl PostgresGate {
 
 /// Has what is missing made; whether a pooler is in between.
 async fn prepare(config: &PostgresConfig, fence: PostgresFence) -> Result<bool> {
+    let one = plain::connect(config, &config.server).await?;
+    let other = plain::connect(config, &config.server).await?;
     let preparing = async {
-        let one = plain::connect(config, &config.server).await?;
-        let other = plain::connect(config, &config.server).await?;
+        let failed = |error| Trouble::of(error).not_done().into_error("the connection setup");
+        let pooled = is_pooled(&one, &other).await.map_err(failed)?;
+        if !pooled {
+            one.batch_execute(PATH).await.map_err(failed)?;
+        }
         fence.install(&one).await?;
-        let pooled = is_pooled(&one, &other).await;
-        pooled.map_err(|error| Trouble::of(error).not_done().into_error("a connection"))
+        Ok(pooled)
     };
-    let prepared = tokio::time::timeout(TO_CONNECT, preparing).await;
-    prepared.unwrap_or_else(|_| Err(silent_at(config, TO_CONNECT)))
+    let prepared = tokio::time::timeout(TO_INSTALL, preparing).await;
+    prepared.unwrap_or_else(|_| Err(silent_at(config, TO_INSTALL)))
 }
 
 /// What was read. Where only readers were, the row says 0.
@@ -217,8 +233,7 @@ fn mark(rows: &[Row], resource: &str) -> Result<Option<Token>> {
 
 fn told(trouble: Trouble, what: &str) -> Error {
     if trouble.is_blocked() {
-        let message =
-            "somebody is admitted to this resource, and their transaction has not ended; come again";
+        let message = "a transaction that was admitted to this resource has not ended yet; try again";
         return trouble.into_error_of(ErrorKind::Unavailable, message.to_owned());
     }
     trouble.into_error(what)

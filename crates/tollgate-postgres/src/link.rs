@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio_postgres::types::Type;
 use tokio_postgres::{Row, SimpleQueryMessage, Statement as Prepared};
 use tollgate_core::{Clock, Moment, Result};
 use tollgate_sql::within;
 
 use crate::config::PostgresConfig;
+use crate::dial::dial;
 use crate::driven::{Answer, Driven, Value};
 use crate::error::silent;
 use crate::statement::{COUNT, Statement, Texts};
@@ -37,7 +39,7 @@ impl Link {
         server: &tokio_postgres::Config,
         texts: Arc<Texts>,
     ) -> Result<Self> {
-        let connection = Driven::open(config, server).await?;
+        let connection = dial(config, server).await?;
         Ok(Self { connection, texts, prepared: Default::default(), process: None })
     }
 
@@ -54,6 +56,11 @@ impl Link {
     /// Runs statements without values, one after the other, and answers with the rows of the last.
     pub(crate) async fn simple(&mut self, sql: &str) -> Answer<Vec<SimpleQueryMessage>> {
         self.connection.simple(sql).await
+    }
+
+    /// Runs one statement that has no name.
+    pub(crate) async fn ask(&mut self, sql: &str, values: &[(Value<'_>, Type)]) -> Answer<Vec<Row>> {
+        self.connection.unnamed(sql, values).await
     }
 
     /// Runs a statement, prepared once for each connection, and answers with its rows.

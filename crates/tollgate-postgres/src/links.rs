@@ -8,9 +8,9 @@ use tokio_postgres::{Row, SimpleQueryMessage};
 use tollgate_core::{Clock, Moment, OwnerId, Result};
 use tollgate_sql::{Lent, Pool};
 
-use crate::config::{PostgresConfig, TO_CONNECT};
-use crate::driven::Value;
-use crate::error::{Trouble, silent_at};
+use crate::config::{PostgresConfig, TO_INSTALL};
+use crate::driven::{Answer, Value};
+use crate::error::{Trouble, silent, silent_at};
 use crate::link::{Link, timed};
 use crate::schema::{self, Tables};
 use crate::statement::{Statement, Texts};
@@ -25,7 +25,7 @@ const TRIES: u32 = 5;
 /// What connections that are ours alone are told. A row that somebody sits on is not waited for for ever, and that is the one
 /// limit: another would end what waits for a row as if the server had trouble. Everybody must see what others have done; and a
 /// table that was small when a plan was made may be large now.
-const OURS: &str = "set lock_timeout = '500ms'; set statement_timeout = 0; set default_transaction_isolation = 'read committed'; \
+const OURS: &str = "set search_path = pg_catalog, pg_temp; set lock_timeout = '500ms'; set statement_timeout = 0; set default_transaction_isolation = 'read committed'; \
                     set enable_seqscan = off; set plan_cache_mode = force_generic_plan; select pg_backend_pid()";
 
 /// The connections of one client.
@@ -55,11 +55,15 @@ impl Links {
         };
         let mut first = links.lend().await?;
         let mut second = links.opened().await?;
-        let pooled =
-            is_pooled(&mut first, &mut second).await.map_err(|trouble| trouble.into_error("a connection"))?;
+        let looked = tokio::time::timeout(TO_ANSWER, is_pooled(&mut first, &mut second)).await;
+        let pooled = looked.unwrap_or_else(|_| Err(silent(TO_ANSWER)));
+        let pooled = pooled.map_err(|trouble| trouble.not_done().into_error("the connection setup"))?;
         links.pooled.store(pooled, Ordering::Relaxed);
-        schema::install(&mut first, &tables).await?;
         links.introduce(&mut first).await?;
+        let ownership = links.config.ownership();
+        let installing = schema::install(&mut first, &tables, &ownership);
+        let installed = tokio::time::timeout(TO_INSTALL, installing).await;
+        installed.unwrap_or_else(|_| Err(silent_at(&links.config, TO_INSTALL)))?;
         first.give_back();
         Ok(links)
     }
@@ -90,15 +94,35 @@ impl Links {
 
     /// A connection for notifications.
     pub(crate) async fn open_to_listen(&self) -> Result<Link> {
-        self.open(self.config.listen.as_ref().unwrap_or(&self.config.server)).await
+        match &self.config.listen {
+            Some(server) => self.open(server).await,
+            None => self.opened().await,
+        }
+    }
+
+    /// Whether the connection for notifications is one like all others, so that statements may go over it.
+    pub(crate) fn keeps_places_where_it_listens(&self) -> bool {
+        self.config.listen.is_none() && !self.is_pooled()
+    }
+
+    /// What comes of `request` within `limit`.
+    pub(crate) async fn answered<T>(
+        &self,
+        limit: Duration,
+        request: impl Future<Output = Answer<T>>,
+    ) -> Answer<T> {
+        timed(&*self.clock, limit, request).await.1
+    }
+
+    /// Closes connections that nobody has used for longer than `age`.
+    pub(crate) fn close_idle(&self, age: Duration) {
+        self.pool.close_idle(age);
     }
 
     async fn open(&self, server: &tokio_postgres::Config) -> Result<Link> {
         let mut server = server.clone();
         server.application_name(&self.name);
-        let opening = Link::open(&self.config, &server, self.texts.clone());
-        let opened = tokio::time::timeout(TO_CONNECT, opening).await;
-        opened.unwrap_or_else(|_| Err(silent_at(&self.config, TO_CONNECT)))
+        Link::open(&self.config, &server, self.texts.clone()).await
     }
 
     /// Tells a connection what it is for. One that others use, too, must stay as it is.
@@ -106,9 +130,9 @@ impl Links {
         if self.is_pooled() {
             return Ok(());
         }
-        let told = tokio::time::timeout(TO_CONNECT, link.simple(OURS)).await;
-        let answer = told.unwrap_or_else(|_| Err(crate::error::silent(TO_CONNECT)));
-        let answer = answer.map_err(|trouble| trouble.not_done().into_error("a connection"))?;
+        let told = tokio::time::timeout(TO_ANSWER, link.simple(OURS)).await;
+        let answer = told.unwrap_or_else(|_| Err(silent(TO_ANSWER)));
+        let answer = answer.map_err(|trouble| trouble.not_done().into_error("the connection setup"))?;
         link.process = first_number(&answer);
         Ok(())
     }
@@ -153,7 +177,8 @@ impl Links {
         answer: std::result::Result<T, Trouble>,
     ) -> std::result::Result<T, Trouble> {
         match &answer {
-            Err(trouble) if !trouble.is_answer() => drop(link),
+            // A server that takes no writes any more is not asked again: another one does.
+            Err(trouble) if !trouble.is_answer() || trouble.is_of_a_reader() => drop(link),
             _ => link.give_back(),
         }
         answer
@@ -184,7 +209,7 @@ impl Links {
 /// Whether two statements of one connection may be executed by different server processes, as with PgBouncer's transaction
 /// pooling: then a second connection's transaction keeps the first one's process to itself.
 async fn is_pooled(first: &mut Link, second: &mut Link) -> std::result::Result<bool, Trouble> {
-    const WHO: &str = "select pg_backend_pid()";
+    const WHO: &str = "select pg_catalog.pg_backend_pid()";
     let before = first_number(&first.simple(WHO).await?);
     let other = first_number(&second.simple(&format!("begin; {WHO}")).await?);
     let after = first_number(&first.simple(WHO).await?);
@@ -202,7 +227,7 @@ fn first_number(messages: &[SimpleQueryMessage]) -> Option<i32> {
 /// What a statement is to whoever asked for it.
 pub(crate) fn what(statement: Statement) -> &'static str {
     match statement {
-        Statement::Take | Statement::Acquire | Statement::Refresh => "the acquire",
+        Statement::Take | Statement::Acquire | Statement::Refresh | Statement::Keep => "the acquire",
         Statement::Leave | Statement::Release => "the release",
         Statement::Renew | Statement::RenewTogether | Statement::ExtendBeside => "the renewal",
         Statement::Revoke => "breaking the lock",

@@ -23,11 +23,19 @@ impl Names {
         Self { tables: Tables::new(schema, prefix) }
     }
 
+    pub(crate) fn schema(&self) -> &str {
+        self.tables.schema()
+    }
+
+    pub(crate) fn prefix(&self) -> &str {
+        self.tables.prefix()
+    }
+
     pub(crate) fn new(schema: &str, prefix: &str) -> Result<Self> {
         check_identifier("schema", schema)?;
         check_identifier("table_prefix", prefix)?;
         if schema.is_empty() {
-            return Err(Error::invalid("a schema has a name; the usual one is tollgate"));
+            return Err(Error::invalid("the schema name is empty; the default is tollgate"));
         }
         Ok(Self::of(schema, prefix))
     }

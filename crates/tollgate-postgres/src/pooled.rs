@@ -5,10 +5,10 @@ use tokio_postgres::{Client, Error, SimpleQueryMessage};
 /// Whether statements of `one` do not all go to one process of the server that is its own: what it would keep there, an
 /// advisory lock or a setting, would be somebody else's in the next moment.
 pub(crate) async fn is_pooled(one: &Client, other: &Client) -> Result<bool, Error> {
-    let first = process(one, "select pg_backend_pid()").await?;
+    let first = process(one, "select pg_catalog.pg_backend_pid()").await?;
     // Within a transaction a pooler leaves a connection the process that it has.
-    let meanwhile = process(other, "begin; select pg_backend_pid()").await;
-    let again = process(one, "select pg_backend_pid()").await;
+    let meanwhile = process(other, "begin; select pg_catalog.pg_backend_pid()").await;
+    let again = process(one, "select pg_catalog.pg_backend_pid()").await;
     other.batch_execute("rollback").await?;
     Ok(meanwhile? == first || again? != first)
 }

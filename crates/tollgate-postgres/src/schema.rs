@@ -9,9 +9,10 @@ use tollgate_sql::named;
 use crate::config::PostgresConfig;
 use crate::error::Trouble;
 use crate::link::Link;
+use crate::ownership::{LOOK, Ownership, Stranger};
 
 /// Which `schema.sql` this is.
-const VERSION: i32 = 3;
+const VERSION: i32 = 5;
 
 /// All of it.
 const SQL: &str = concat!(
@@ -35,6 +36,14 @@ impl Tables {
         Self { schema: schema.into(), prefix: prefix.into() }
     }
 
+    pub(crate) fn schema(&self) -> &str {
+        &self.schema
+    }
+
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
     /// SQL that is written for the usual names, with these.
     pub(crate) fn named(&self, sql: &str) -> String {
         let Self { schema, prefix } = self;
@@ -43,6 +52,7 @@ impl Tables {
             .replace("exists tollgate;", &format!("exists \"{schema}\";"))
             .replace("create schema tollgate;", &format!("create schema \"{schema}\";"))
             .replace("nspname = 'tollgate'", &format!("nspname = '{schema}'"))
+            .replace("'tollgate'::pg_catalog.name", &format!("'{schema}'::pg_catalog.name"))
             .replace("exists claims_owner", &format!("exists \"{prefix}claims_owner\""))
     }
 }
@@ -61,22 +71,24 @@ pub fn ddl_of_advisory(config: &PostgresConfig) -> Result<String> {
 }
 
 /// Creates what is missing, and what was older. When several start at once, one does it and the others find it done.
-pub(crate) async fn install(link: &mut Link, tables: &Tables) -> Result<()> {
+pub(crate) async fn install(link: &mut Link, tables: &Tables, ownership: &Ownership) -> Result<()> {
+    judge(link, ownership).await?;
     match version(link, tables).await? {
         Some(VERSION) => return Ok(()),
         Some(newer) if newer > VERSION => return Err(unknown(tables, Some(newer))),
         Some(_) | None => {}
     }
     let script = tables.named(SQL);
-    // Whoever may not create schemas may still create what belongs into one that is there.
-    let exists = format!("select from pg_namespace where nspname = '{}'", tables.schema);
-    let made = link.simple(&exists).await.map_err(|trouble| trouble.into_error("the database"))?;
-    let is_there = made.iter().any(|message| matches!(message, SimpleQueryMessage::Row(_)));
-    let script = match is_there {
-        true => script.replacen("create schema if not exists", "-- create schema if not exists", 1),
-        false => script,
-    };
-    let alone = "select pg_advisory_xact_lock(hashtextextended('tollgate schema', 0));";
+    let script = script.replacen("create schema if not exists", "-- create schema if not exists", 1);
+    let alone = "set local search_path = pg_catalog, pg_temp; set local lock_timeout = 0; \
+                 select pg_advisory_xact_lock(hashtextextended('tollgate schema', 0));";
+    // The schema first: once its owner is known, no other role can put anything into it.
+    let made = link.simple(&format!("begin; {alone} {}; commit", ownership.create())).await;
+    if let Err(trouble) = made {
+        let _ = link.simple("rollback").await;
+        return Err(refused(trouble, tables));
+    }
+    judge(link, ownership).await?;
     match link.simple(&format!("begin; {alone} {script} commit;")).await {
         Ok(_) => {}
         Err(trouble) => {
@@ -84,17 +96,25 @@ pub(crate) async fn install(link: &mut Link, tables: &Tables) -> Result<()> {
             return Err(refused(trouble, tables));
         }
     }
+    judge(link, ownership).await?;
     match version(link, tables).await? {
         Some(VERSION) => Ok(()),
         other => Err(unknown(tables, other)),
     }
 }
 
+/// Refuses what belongs to others.
+async fn judge(link: &mut Link, ownership: &Ownership) -> Result<()> {
+    let looked = link.ask(LOOK, &ownership.values()).await;
+    let rows = looked.map_err(|trouble| trouble.not_done().into_error("the ownership check"))?;
+    ownership.judge(Stranger::of(&rows))
+}
+
 fn unknown(tables: &Tables, version: Option<i32>) -> Error {
     let version = version.map_or("unknown".to_owned(), |number| number.to_string());
     let message = format!(
-        "the tables in schema {} are of version {version}, and this program knows version {VERSION}; use the newest program \
-         everywhere, or another ?schema=",
+        "the tables in schema {} have version {version}, and this program supports version {VERSION}; use \
+         the newest program everywhere, or another ?schema=",
         tables.schema,
     );
     Error::new(ErrorKind::Config, message)
@@ -109,17 +129,17 @@ async fn version(link: &mut Link, tables: &Tables) -> Result<Option<i32>> {
             _ => None,
         })),
         Err(trouble) if trouble.is_missing() => Ok(None),
-        Err(trouble) => Err(trouble.into_error("the database")),
+        Err(trouble) => Err(trouble.into_error("the version check")),
     }
 }
 
 fn refused(trouble: Trouble, tables: &Tables) -> Error {
     if !trouble.is_denied() {
-        return trouble.into_error("creating the tables of locks");
+        return trouble.into_error("creating the lock tables");
     }
     let message = format!(
-        "this user may not create the tables of locks in schema {0}; have somebody who may run what \
-         `tollgate sql-schema URL` prints, and grant usage on schema {0} and all on what is in it",
+        "this user may not create the lock tables in schema {0}; let a user with that right run what \
+         `tollgate sql-schema URL` prints, and grant usage on schema {0} and all on its objects",
         tables.schema
     );
     trouble.into_error_of(ErrorKind::Denied, message)

@@ -1,4 +1,4 @@
--- The tables and functions of Tollgate's locks in PostgreSQL, version 3.
+-- The tables and functions of Tollgate's locks in PostgreSQL, version 5.
 --
 -- Safe to run again: what is there stays, functions are replaced. `tollgate sql-schema URL` prints this text with the
 -- schema and the prefix of that URL; here they are called `tollgate` and nothing.
@@ -63,9 +63,33 @@ create table if not exists tollgate.renewals (
     expires  timestamptz not null
 );
 
+-- Owners whose locks an operator broke, for as long as they may still want to renew: they are not renewed any more.
+create table if not exists tollgate.revocations (
+    owner    uuid primary key,
+    until    timestamptz not null
+);
+
+-- Tables that an earlier version had not: the roles that may use the table of locks may use them, too.
+do $$
+declare
+    may record;
+begin
+    for may in
+        select x.privilege_type, x.grantee
+        from pg_catalog.pg_class c, pg_catalog.aclexplode(c.relacl) x
+        where c.oid = 'tollgate.locks'::pg_catalog.regclass and x.grantee <> c.relowner
+            and x.privilege_type in ('SELECT', 'INSERT', 'UPDATE', 'DELETE')
+    loop
+        execute pg_catalog.format(
+            'grant %s on tollgate.claims, tollgate.renewals, tollgate.revocations to %s', may.privilege_type,
+            case may.grantee when 0 then 'public' else may.grantee::pg_catalog.regrole::text end
+        );
+    end loop;
+end $$;
+
 -- Locks the row of a lock, and makes it if there is none.
 create or replace function tollgate.locked(p_name text) returns tollgate.locks
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     l tollgate.locks;
 begin
@@ -85,14 +109,14 @@ end $$;
 
 -- Keeps others from judging a holder, and it from being renewed, at the same time.
 create or replace function tollgate.alone_with(p_owner uuid) returns void
-language sql as $$
+language sql set search_path = pg_catalog, pg_temp as $$
     select pg_advisory_xact_lock(hashtextextended(p_owner::text, 7064))
 $$;
 
 -- Whether the exclusive holder of a lock that we have locked is still in. If its time is over, it may have been renewed
 -- beside the row.
 create or replace function tollgate.judged(l tollgate.locks, at timestamptz) returns tollgate.locks
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     renewed timestamptz;
 begin
@@ -111,7 +135,7 @@ end $$;
 
 -- Writes down what became of a lock, if something did.
 create or replace function tollgate.written(l tollgate.locks, before tollgate.locks) returns void
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if l is not distinct from before then
         return;
@@ -125,7 +149,7 @@ end $$;
 -- Forgets those who are in together and have not said so for too long. Nobody reads all of them who need not: one who
 -- lives is enough to keep others out, and only a permit has to count. Who is renewed in this moment is not deleted.
 create or replace function tollgate.without_the_dead(l tollgate.locks, at timestamptz, all_of_them boolean) returns tollgate.locks
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if l.holders = 0 or not all_of_them and exists (
         select from tollgate.claims
@@ -143,7 +167,7 @@ end $$;
 
 -- The one rule: whether a claim may join those who are in. Those have one mode.
 create or replace function tollgate.fits(l tollgate.locks, p_mode "char", p_places bigint) returns boolean
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     inside record;
 begin
@@ -162,7 +186,7 @@ end $$;
 
 -- Lets those in whose turn it is, in the order in which they came, and tells them.
 create or replace function tollgate.advanced(l tollgate.locks, at timestamptz) returns tollgate.locks
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     c tollgate.claims;
 begin
@@ -207,7 +231,7 @@ create or replace function tollgate.acquire(
     out outcome "char", out token bigint, out sent bigint, out ticket bigint, out ahead bigint, out free_in bigint,
     out age bigint
 )
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     l tollgate.locks := tollgate.locked(p_name);
     before tollgate.locks := l;
@@ -271,7 +295,7 @@ begin
         when l.holders > 0 then (
             select extract(epoch from min(c.expires) - at) * 1000 from (
                 select c.expires from tollgate.claims c
-                where c.name = p_name and c.ticket between l.since and l.served and c.token is not null limit 100
+                where c.name = p_name and c.ticket between l.since and l.served and c.token is not null and c.expires > at limit 100
             ) c
         ) end;
     if l.served = before.served then
@@ -296,7 +320,7 @@ end $$;
 
 -- Renews an exclusive grant, by its owner, while somebody sits on the lock's row. Answers whether it is the holder.
 create or replace function tollgate.extend_beside(p_name text, p_owner uuid, p_ttl bigint) returns boolean
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     at timestamptz;
 begin
@@ -304,7 +328,8 @@ begin
     perform tollgate.alone_with(p_owner);
     at := clock_timestamp();
     perform from tollgate.locks l left join tollgate.renewals r on r.owner = l.owner
-    where l.name = p_name and l.owner = p_owner and greatest(l.expires, r.expires) > at;
+    where l.name = p_name and l.owner = p_owner and greatest(l.expires, r.expires) > at
+        and not exists (select from tollgate.revocations where owner = p_owner);
     if not found then
         return false;
     end if;
@@ -316,7 +341,7 @@ end $$;
 -- Gives a lock back, by its owner, and hands it on. Answers whether it was its. A claim that waits leaves, if that is
 -- asked for.
 create or replace function tollgate.leave(p_name text, p_owner uuid, p_waits_too boolean) returns boolean
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     l tollgate.locks := tollgate.locked(p_name);
     at timestamptz := clock_timestamp();
@@ -352,38 +377,53 @@ begin
     return was_in;
 end $$;
 
--- Breaks the lock of whoever holds it with this token, and hands it on. Answers whether somebody did.
-create or replace function tollgate.revoke(p_name text, p_token bigint) returns boolean
-language plpgsql as $$
+-- Breaks the lock of the holder with this token: asks it to leave, or takes the lock away and hands it on. Answers 0 if nobody
+-- holds it with that token, 1 if it was taken away, 2 if its holder is asked to leave.
+do $$
+begin
+    -- As versions before 4 have it. `if exists` would print a notice.
+    drop function tollgate.revoke(text, bigint);
+exception when undefined_function then
+    null;
+end;
+$$;
+create or replace function tollgate.revoke(p_name text, p_token bigint, p_by_force boolean) returns integer
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     l tollgate.locks := tollgate.locked(p_name);
     before tollgate.locks := l;
     at timestamptz := clock_timestamp();
-    was_in boolean := false;
-    ended timestamptz;
+    victim uuid;
+    victims_ttl bigint;
 begin
     l := tollgate.judged(l, at);
     if l.owner is not null and l.token = p_token then
         perform tollgate.alone_with(l.owner);
-        was_in := true;
-        l.owner := null;
+        victim := l.owner;
+        victims_ttl := l.ttl;
     elsif l.holders > 0 then
-        delete from tollgate.claims
-        where name = p_name and ticket between l.since and l.served and token = p_token
-        returning expires into ended;
-        if found then
-            was_in := ended > at;
+        select owner, ttl into victim, victims_ttl from tollgate.claims
+        where name = p_name and ticket between l.since and l.served and token = p_token and expires > at;
+    end if;
+    if victim is not null then
+        insert into tollgate.revocations values (victim, at + 2 * victims_ttl * interval '1 ms')
+        on conflict (owner) do update set until = excluded.until;
+        perform pg_notify('tollgate_revoked', replace(victim::text, '-', '') || ' revoked');
+        if p_by_force and l.owner = victim then
+            l.owner := null;
+        elsif p_by_force then
+            delete from tollgate.claims where name = p_name and owner = victim;
             l.holders := l.holders - 1;
         end if;
     end if;
     l := tollgate.advanced(l, at);
     perform tollgate.written(l, before);
-    return was_in;
+    return case when victim is null then 0 when p_by_force then 1 else 2 end;
 end $$;
 
 -- Makes all later tokens larger than this one.
 create or replace function tollgate.raise_floor(p_floor bigint) returns void
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     perform pg_advisory_xact_lock(hashtextextended('tollgate.raise_floor', 0));
     if p_floor >= (select last_value from tollgate.tokens) then
@@ -394,13 +434,14 @@ end $$;
 
 -- Removes rows of locks that nobody used for a minute, and claims of those who are gone. Answers how many.
 create or replace function tollgate.sweep() returns bigint
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     at timestamptz := clock_timestamp() - interval '1 minute';
     gone bigint;
     n text;
 begin
     delete from tollgate.renewals where expires < at;
+    delete from tollgate.revocations where until < at;
     with idle as (
         select name from tollgate.locks l
         where coalesce(expires, '-infinity') < at and holders = 0 and waiters = 0
@@ -418,5 +459,5 @@ begin
     return gone;
 end $$;
 
-insert into tollgate.version select 3 where not exists (select from tollgate.version);
-update tollgate.version set version = 3 where version < 3;
+insert into tollgate.version select 5 where not exists (select from tollgate.version);
+update tollgate.version set version = 5 where version < 5;

@@ -5,7 +5,7 @@ use tokio_postgres::types::Type;
 use crate::schema::Tables;
 
 /// How many there are.
-pub(crate) const COUNT: usize = 18;
+pub(crate) const COUNT: usize = 20;
 
 /// One of them. What each does is told in `statements.sql`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,10 +15,12 @@ pub(crate) enum Statement {
     Renew,
     RenewTogether,
     Refresh,
+    Keep,
     Acquire,
     ExtendBeside,
     Release,
     Revoke,
+    IsRevoked,
     Floor,
     Sweep,
     Inspect,
@@ -36,10 +38,12 @@ const ALL: [(Statement, &str); COUNT] = [
     (Statement::Renew, "renew"),
     (Statement::RenewTogether, "renew_together"),
     (Statement::Refresh, "refresh"),
+    (Statement::Keep, "keep"),
     (Statement::Acquire, "acquire"),
     (Statement::ExtendBeside, "extend_beside"),
     (Statement::Release, "release"),
     (Statement::Revoke, "revoke"),
+    (Statement::IsRevoked, "is_revoked"),
     (Statement::Floor, "floor"),
     (Statement::Sweep, "sweep"),
     (Statement::Inspect, "inspect"),
@@ -67,6 +71,9 @@ impl Statement {
             Self::Renew | Self::RenewTogether => &[Type::TEXT, Type::UUID, Type::INT8, Type::TEXT],
             Self::ExtendBeside => &[Type::TEXT, Type::UUID, Type::INT8],
             Self::Refresh => &[Type::TEXT, Type::INT8, Type::UUID, Type::INT8, Type::INT8],
+            Self::Keep => {
+                &[Type::TEXT_ARRAY, Type::INT8_ARRAY, Type::UUID_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY]
+            }
             Self::Acquire => &[
                 Type::TEXT,
                 Type::UUID,
@@ -79,7 +86,8 @@ impl Statement {
                 Type::BOOL,
                 Type::INT8,
             ],
-            Self::Revoke => &[Type::TEXT, Type::INT8],
+            Self::Revoke => &[Type::TEXT, Type::INT8, Type::BOOL],
+            Self::IsRevoked => &[Type::UUID],
             Self::Floor => &[Type::INT8],
             Self::Sweep | Self::Now => &[],
             Self::Inspect | Self::Probe => &[Type::TEXT],

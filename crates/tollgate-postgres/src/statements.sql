@@ -21,6 +21,7 @@ returning set_config('synchronous_commit', 'off', true)
 -- later may have come before.
 with held as (
     select name from tollgate.locks where name = $1 and owner = $2 and expires > clock_timestamp()
+        and not exists (select from tollgate.revocations where owner = $2)
     for no key update skip locked
 )
 update tollgate.locks l
@@ -42,6 +43,7 @@ set expires = clock_timestamp() + $3 * interval '1 ms', ttl = $3, details = case
         else coalesce($4, details)
     end
 where owner = $2 and name = $1 and token is not null and expires > clock_timestamp()
+    and not exists (select from tollgate.revocations r where r.owner = $2)
 returning true
 
 -- :refresh
@@ -50,6 +52,55 @@ update tollgate.claims
 set expires = clock_timestamp() + $4 * interval '1 ms', sent = $5
 where name = $1 and ticket = $2 and owner = $3 and token is null and expires > 'epoch'
 returning set_config('synchronous_commit', 'off', true)
+
+-- :keep
+-- Keeps the places of all claims of a client that wait, one after another in each array, and tells of each how many wait ahead of
+-- it and in how many milliseconds it may be in without having been told: when the lock's holder and those who wait ahead of it
+-- have all been silent for their ttl. Claims that are not there, were let in, or are locked by others in this moment, are left
+-- out: they ask. It needs nothing of the lock's row, so that a crowd that waits is in the way of no renewal. A place that was
+-- refreshed lately is only looked at.
+with asked as (
+    select * from unnest($1, $2, $3, $4, $5) with ordinality as a (name, ticket, owner, ttl, sent, number)
+), standing as (
+    select a.number, c.name, c.ticket, c.mode, a.ttl, a.sent,
+        c.expires < clock_timestamp() + a.ttl * 0.75 * interval '1 ms' as due
+    from asked a join tollgate.claims c on c.name = a.name and c.ticket = a.ticket
+    where c.owner = a.owner and c.token is null and c.expires > 'epoch'
+), locked as (
+    select c.name, c.ticket from tollgate.claims c join standing s on c.name = s.name and c.ticket = s.ticket
+    where s.due and c.token is null and c.expires > 'epoch'
+    for no key update of c skip locked
+), kept as (
+    update tollgate.claims c set expires = clock_timestamp() + s.ttl * interval '1 ms', sent = s.sent
+    from locked k join standing s on s.name = k.name and s.ticket = k.ticket
+    where c.name = k.name and c.ticket = k.ticket
+    returning s.number, set_config('synchronous_commit', 'off', true)
+)
+select s.number, greatest(least(s.ticket - l.served - 1, l.waiters - 1), 0) as ahead,
+    (extract(epoch from greatest(holder.until, predecessors.until, clock_timestamp()) - clock_timestamp()) * 1000)::bigint as look_in
+from standing s join tollgate.locks l on l.name = s.name
+    left join tollgate.renewals r on r.owner = l.owner
+    cross join lateral (
+        select case
+            when l.owner is not null then greatest(l.expires, r.expires)
+            when l.holders = 0 then null
+            else (
+                -- A permit waits for any of those who are in, everybody else for all.
+                select case s.mode when 'p' then min(c.expires) else max(c.expires) end from (
+                    select c.expires from tollgate.claims c
+                    where c.name = s.name and c.ticket between l.since and l.served and c.token is not null limit 100
+                ) c
+            ) end as until
+    ) holder
+    cross join lateral (
+        -- The first few are enough: if they are silent, one look at the queue removes all that are.
+        select max(c.expires) as until from (
+            select c.expires from tollgate.claims c
+            where c.name = s.name and c.ticket > l.served and c.ticket < s.ticket and c.token is null
+            order by c.ticket limit 4
+        ) c
+    ) predecessors
+where not s.due or exists (select from kept k where k.number = s.number)
 
 -- :acquire
 select outcome, token, sent, ticket, ahead, free_in, age
@@ -73,7 +124,10 @@ select exists (select from tollgate.locks where name = $2 and owner = $1)
     or exists (select from tollgate.claims where owner = $1 and name = $2 and expires > 'epoch')
 
 -- :revoke
-select tollgate.revoke($1, $2)
+select tollgate.revoke($1, $2, $3)
+
+-- :is_revoked
+select exists (select from tollgate.revocations where owner = $1)
 
 -- :floor
 select tollgate.raise_floor($1)

@@ -12,8 +12,8 @@ use crate::user_error::{Missing, in_transaction};
 /// The SQLSTATE of a transaction that does not see who is in now.
 const ABOVE_READ_COMMITTED: &str = "TG409";
 const NOT_INSTALLED: Missing = Missing(
-    "Tollgate's tables are not in this database; connect once by tollgate::connect(\"postgres://…\") with a user who may \
-     create them, or run what `tollgate sql-schema` prints",
+    "Tollgate's tables are not in this database; connect once with tollgate::connect(\"postgres://…\") as \
+     a user who may create them, or run what `tollgate sql-schema` prints",
 );
 
 /// How long an attempt that is not to wait gives a request that is under way.
@@ -144,8 +144,8 @@ impl TransactionLocks {
             .await;
         let row = asked.map_err(|error| match error.code() {
             Some(code) if code.code() == ABOVE_READ_COMMITTED => Error::invalid(
-                "a lock within a transaction needs READ COMMITTED: above, the transaction does not see who is in now; begin \
-                 it with ISOLATION LEVEL READ COMMITTED",
+                "a lock within a transaction needs READ COMMITTED: at a higher level the transaction does \
+                 not see the current holder; begin it with ISOLATION LEVEL READ COMMITTED",
             )
             .caused_by(error),
             _ => in_transaction(error, &NOT_INSTALLED),

@@ -7,7 +7,7 @@
 -- Takes the lock and returns a token, the same one however often a transaction asks, or null if somebody else is in or waits. Waits no longer than so many milliseconds,
 -- and only for those who have the row's lock: other transactions, or a request that is under way.
 create or replace function tollgate.take_in_transaction(wanted text, patience integer) returns bigint
-language plpgsql
+language plpgsql set search_path = pg_catalog, pg_temp
 -- Whatever is set within is as it was when the function ends.
 set lock_timeout = 0
 as $fn$
@@ -64,7 +64,7 @@ $fn$;
 
 -- Whether nobody is in and nobody waits, as far as can be seen from here.
 create or replace function tollgate.free_for_transaction(wanted text) returns boolean
-language sql volatile as $fn$
+language sql volatile set search_path = pg_catalog, pg_temp as $fn$
     select not exists (
             select from tollgate.locks l left join tollgate.renewals r using (owner)
             where name = wanted and owner is not null and greatest(l.expires, r.expires) > clock_timestamp()

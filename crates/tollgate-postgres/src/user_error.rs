@@ -18,16 +18,16 @@ pub(crate) fn in_transaction(error: tokio_postgres::Error, missing: &Missing) ->
         }
         SqlState::INSUFFICIENT_PRIVILEGE => (
             ErrorKind::Denied,
-            "this user may not use what Tollgate keeps in the database; grant usage on its schema, and select, insert and \
-             update on its tables",
+            "this user may not use Tollgate's tables in this database; grant usage on its schema, and \
+             select, insert and update on its tables",
         ),
         SqlState::T_R_DEADLOCK_DETECTED => (
             ErrorKind::Deadlock,
-            "this transaction and another one waited for each other, and this one was ended; begin it again",
+            "this transaction and another one deadlocked, and this one was rolled back; begin it again",
         ),
         SqlState::T_R_SERIALIZATION_FAILURE => (
             ErrorKind::Unavailable,
-            "another transaction was in between, and this one cannot go on; begin it again",
+            "this transaction conflicted with another one and cannot continue; begin it again",
         ),
         SqlState::QUERY_CANCELED | SqlState::LOCK_NOT_AVAILABLE => (
             ErrorKind::Timeout,
@@ -35,11 +35,12 @@ pub(crate) fn in_transaction(error: tokio_postgres::Error, missing: &Missing) ->
         ),
         SqlState::IN_FAILED_SQL_TRANSACTION => (
             ErrorKind::InvalidArgument,
-            "the transaction has failed before this; roll it back, and begin it again",
+            "an earlier statement of the transaction failed; roll it back, and begin it again",
         ),
         SqlState::READ_ONLY_SQL_TRANSACTION => (
             ErrorKind::Config,
-            "the transaction can only read, or the server is a replica; begin one that writes, on the primary",
+            "the transaction is read-only, or the server is a replica; begin one that writes, on the \
+             primary",
         ),
         SqlState::ADMIN_SHUTDOWN | SqlState::CRASH_SHUTDOWN | SqlState::CANNOT_CONNECT_NOW => {
             (ErrorKind::Unavailable, "PostgreSQL is shutting down or starting; begin the transaction again")

@@ -180,7 +180,7 @@ impl RedisBackend {
         if matches!(answer, Value::Nil) {
             return Err(Error::new(
                 ErrorKind::Lost,
-                "the lock was lost in the moment it was taken; try again",
+                "the lock was lost at the moment it was taken; try again",
             ));
         }
         let drawn = acquired(&answer)?;

@@ -12,7 +12,7 @@ use tollgate_core::recent::Recent;
 use tollgate_core::{
     Age, Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Deadline, Details, Error,
     ErrorKind, Event, Extension, Grant, LockName, LockState, LossCause, OwnerId, Release, Result, Revocation,
-    Token, events,
+    RevokeMode, Token, events,
 };
 
 use crate::acquire::Ask;
@@ -56,18 +56,20 @@ pub struct RedisBackend {
 
 impl RedisBackend {
     /// Connects, so that what is wrong is told at once.
-    pub async fn connect(config: RedisConfig, clock: Arc<dyn Clock>) -> Result<Self> {
-        check_prefix(&config.prefix)?;
-        // Long enough that nobody else has the same.
-        let channel: Arc<str> = format!("tg:{}", &OwnerId::random().to_hex()[..16]).into();
-        let inbox = Arc::new(Inbox::default());
-        let subscription = Subscription { channel: channel.clone(), inbox: inbox.clone() };
-        let site = Site::new(&config, Some(subscription), clock.clone())?;
-        site.open().await?;
-        let (prefix, capabilities) = (config.prefix, capabilities());
-        let (contended, remembered) = (Recent::new(CONTENDED), Recent::new(EXPIRY_EVERY));
-        let unanswered = Mutex::default();
-        Ok(Self { site, prefix, channel, inbox, clock, capabilities, contended, remembered, unanswered })
+    pub fn connect(config: RedisConfig, clock: Arc<dyn Clock>) -> BoxFuture<'static, Result<Self>> {
+        Box::pin(async move {
+            check_prefix(&config.prefix)?;
+            // Long enough that nobody else has the same.
+            let channel: Arc<str> = format!("tg:{}", &OwnerId::random().to_hex()[..16]).into();
+            let inbox = Arc::new(Inbox::default());
+            let subscription = Subscription { channel: channel.clone(), inbox: inbox.clone() };
+            let site = Site::new(&config, Some(subscription), clock.clone())?;
+            site.open().await?;
+            let (prefix, capabilities) = (config.prefix, capabilities());
+            let (contended, remembered) = (Recent::new(CONTENDED), Recent::new(EXPIRY_EVERY));
+            let unanswered = Mutex::default();
+            Ok(Self { site, prefix, channel, inbox, clock, capabilities, contended, remembered, unanswered })
+        })
     }
 
     /// Makes every later token of `name` larger than `floor`, as a move from another engine needs it.
@@ -129,6 +131,9 @@ impl RedisBackend {
         self.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// What scripts answer of a grant whose lock an operator broke.
+const REVOKED: i64 = 2;
 
 /// What scripts answer that did something, or found nothing to do.
 fn yes(answer: &Value) -> Result<bool> {
@@ -203,9 +208,12 @@ impl Backend for RedisBackend {
             let mut sent = self.clock.now();
             // To connect may have taken its time.
             let answer = self.site.run(&key, &request, |_| sent = self.clock.now()).await?;
-            Ok(match yes(&answer)? {
-                false => Extension::Lost { cause: LossCause::Gone },
-                true => Extension::Extended { deadline: Deadline::counted_from(sent, ttl) },
+            Ok(match answer {
+                Value::Int(REVOKED) => Extension::Lost { cause: LossCause::Revoked },
+                answer if yes(&answer)? => {
+                    Extension::Extended { deadline: Deadline::counted_from(sent, ttl) }
+                }
+                _ => Extension::Lost { cause: LossCause::Gone },
             })
         })
     }
@@ -252,11 +260,25 @@ impl Backend for RedisBackend {
         events::poll(self, self.clock.clone(), prefix, EVENTS_EVERY)
     }
 
-    fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>> {
+    fn revocations(&self) -> Option<BoxStream<'static, OwnerId>> {
+        Some(self.inbox.revocations())
+    }
+
+    fn revoke<'a>(
+        &'a self,
+        name: &'a LockName,
+        token: Token,
+        mode: RevokeMode,
+    ) -> BoxFuture<'a, Result<Revocation>> {
         Box::pin(async move {
             let key = key_of(&self.prefix, name);
-            let answer = self.run(&key, &Request::new(&script::REVOKE, &key).arg(token.get())).await?;
-            Ok(if yes(&answer)? { Revocation::Revoked } else { Revocation::NotHeld })
+            let by_force = u8::from(mode == RevokeMode::Force);
+            let request = Request::new(&script::REVOKE, &key).arg(token.get()).arg(by_force);
+            Ok(match self.run(&key, &request).await? {
+                Value::Int(REVOKED) => Revocation::Pending,
+                answer if yes(&answer)? => Revocation::Revoked,
+                _ => Revocation::NotHeld,
+            })
         })
     }
 
@@ -265,7 +287,7 @@ impl Backend for RedisBackend {
             let told = self.site.command(0, &redis::cmd("TIME")).await?;
             let told = told.as_ref().and_then(|told| <(u64, u64)>::from_redis_value_ref(told).ok());
             let (seconds, micros) =
-                told.ok_or_else(|| Error::new(ErrorKind::Unexpected, "Redis tells no time"))?;
+                told.ok_or_else(|| Error::new(ErrorKind::Unexpected, "Redis reported no time"))?;
             Ok(Age(seconds * 1_000_000 + micros))
         })
     }

@@ -20,7 +20,7 @@ pub(crate) fn capabilities() -> Capabilities {
             step: Duration::ZERO,
         },
         adopt: Adopt::Any,
-        revoke: Revoke::Forced,
+        revoke: Revoke::AskOrForce,
         lock_delay: false,
         detect: false,
         longest_name: LockName::MAX_BYTES,

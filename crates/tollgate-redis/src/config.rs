@@ -80,7 +80,8 @@ impl RedisConfig {
                 let (service, database) = path.split_once('/').unwrap_or((path, ""));
                 if service.is_empty() {
                     return Err(Error::invalid(
-                        "say whose primary it is: redis-sentinel://HOST:26379/SERVICE, as in sentinel.conf",
+                        "name the service of the primary: redis-sentinel://HOST:26379/SERVICE, as in \
+                         sentinel.conf",
                     ));
                 }
                 let (sentinels, service) = (hosts(26379)?, decoded(service)?);
@@ -106,11 +107,11 @@ impl RedisConfig {
     }
 }
 
-const SEVERAL: &str = "redis:// is one Redis; several are redis-sentinel://, redis-cluster:// or, if they know \
-                       nothing of each other, redlock://";
+const SEVERAL: &str = "redis:// is one Redis; several are redis-sentinel://, redis-cluster:// or, if they \
+                       are independent of each other, redlock://";
 
 fn wrong() -> Error {
-    Error::invalid("this is no URL of a Redis; write redis://HOST:PORT/")
+    Error::invalid("this is not a Redis URL; write redis://HOST:PORT/")
 }
 
 fn number(text: &str) -> Result<i64> {
@@ -118,7 +119,7 @@ fn number(text: &str) -> Result<i64> {
         return Ok(0);
     }
     let number = text.parse().ok().filter(|number| *number >= 0);
-    number.ok_or_else(|| Error::invalid(format!("{text:?} is no database of a Redis; those have numbers")))
+    number.ok_or_else(|| Error::invalid(format!("{text:?} is not a Redis database; databases have numbers")))
 }
 
 impl Login {
@@ -127,7 +128,9 @@ impl Login {
         let (user, password) = text.split_once(':').map_or((text, None), |(user, word)| (user, Some(word)));
         let user = Some(decoded(user)?).filter(|user| !user.is_empty());
         if user.is_some() && password.is_none() {
-            return Err(Error::invalid("a user has a password: write USER:PASSWORD@HOST, or :PASSWORD@HOST"));
+            return Err(Error::invalid(
+                "a user needs a password: write USER:PASSWORD@HOST, or :PASSWORD@HOST",
+            ));
         }
         Ok(Self { user, password: password.map(decoded).transpose()? })
     }

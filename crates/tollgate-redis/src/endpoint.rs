@@ -78,7 +78,7 @@ impl Endpoint {
             .map_err(|error| self.unreachable(error))?;
         let Some(tls) = &self.speech.tls else { return Ok(Carrier::Plain(stream)) };
         let name = ServerName::try_from(self.host.name.clone()).map_err(|error| {
-            Error::invalid(format!("{} is no name that a certificate can have", self.host.name))
+            Error::invalid(format!("{} is not a name that a certificate can have", self.host.name))
                 .caused_by(error)
         })?;
         let securing = TlsConnector::from(tls.clone()).connect(name, stream);
@@ -106,18 +106,21 @@ impl Endpoint {
             }
             Some(rustls::Error::InvalidCertificate(_)) => (
                 ErrorKind::Config,
-                format!("the certificate of {} is not trusted; name who signed it with ?ca=FILE", self.host),
+                format!(
+                    "the certificate of {} is not trusted; name the authority that signed it with ?ca=FILE",
+                    self.host
+                ),
             ),
             Some(rustls::Error::AlertReceived(_)) => (
                 ErrorKind::Denied,
-                format!("{} refused our certificate; give one it knows with ?cert=FILE&key=FILE", self.host),
+                format!(
+                    "{} rejected the client certificate; give one that it trusts with ?cert=FILE&key=FILE",
+                    self.host
+                ),
             ),
             _ => (
                 ErrorKind::Unavailable,
-                format!(
-                    "no encrypted connection to {} came about; does it speak TLS on this port?",
-                    self.host
-                ),
+                format!("the TLS handshake with {} failed; does it speak TLS on this port?", self.host),
             ),
         };
         Error::new(kind, message).caused_by(error)
@@ -142,26 +145,33 @@ impl Endpoint {
         Error::new(ErrorKind::Config, message)
     }
 
+    /// What answers speaks something else.
+    pub(crate) fn is_no_redis(&self, error: RedisError) -> Error {
+        let message = format!("the server at {} is not a Redis; is the port right?", self.host);
+        Error::new(ErrorKind::Config, message).caused_by(error)
+    }
+
     /// What went wrong before the first request.
     pub(crate) fn of_greeting(&self, error: RedisError) -> Error {
         if self.speech.tls.is_none() && error.is_connection_dropped() {
             let message = format!(
-                "{} hung up at the first word; if it wants TLS, write rediss:// instead of redis://; if it has as many \
-                 clients as it takes, close some, or raise its maxclients",
+                "{} closed the connection at the first request; if it requires TLS, write rediss:// \
+                 instead of redis://; if it has reached its limit of clients, close some, or raise its \
+                 maxclients",
                 self.host
             );
             return Error::new(ErrorKind::Unavailable, message).caused_by(error);
         }
         if self.speech.tls.is_some() && error.is_io_error() {
-            let message =
-                format!("{} hung up; if it wants a certificate of ours, give ?cert=FILE&key=FILE", self.host);
+            let message = format!(
+                "{} closed the connection; if it requires a client certificate, give one with \
+                 ?cert=FILE&key=FILE",
+                self.host
+            );
             return Error::new(ErrorKind::Denied, message).caused_by(error);
         }
         match error.kind() {
-            redis::ErrorKind::Parse | redis::ErrorKind::UnexpectedReturnType => {
-                let message = format!("what answers at {} is no Redis; is the port right?", self.host);
-                Error::new(ErrorKind::Config, message).caused_by(error)
-            }
+            redis::ErrorKind::Parse | redis::ErrorKind::UnexpectedReturnType => self.is_no_redis(error),
             redis::ErrorKind::RESP3NotSupported => too_old("before 6"),
             _ if is_of_login(&error) => {
                 let message = format!(

@@ -11,7 +11,8 @@ pub(crate) fn of_request(error: RedisError, link: &Link) -> Error {
     if error.is_io_error() || error.is_timeout() || error.is_connection_dropped() {
         // Nothing more goes over it.
         link.close();
-        let message = "the connection to Redis was lost before its answer; it may have acted all the same";
+        let message = "the connection to Redis was lost before its answer; the request may have been \
+                       executed";
         return Error::new(ErrorKind::Indeterminate, message).caused_by(error);
     }
     if Refusal::of(&error).is_some_and(|refusal| refusal.leave) {
@@ -26,8 +27,8 @@ pub(crate) fn of_former_primary(error: Error) -> Error {
     if !said(&error).and_then(Refusal::of).is_some_and(|refusal| refusal.of_replica) {
         return error;
     }
-    let message = "this server is the primary no more; a fail-over may be under way: try again, or, if it lasts, connect to \
-                   the primary, or through Sentinel";
+    let message = "this server is no longer the primary; a fail-over may be under way: try again, or, if \
+                   this persists, connect to the primary, or through Sentinel";
     Error::new(ErrorKind::Unavailable, message).caused_by(error)
 }
 
@@ -53,8 +54,9 @@ pub(crate) fn of_answer(error: RedisError) -> Error {
     };
     if let Some(counter) = spent(&error) {
         let message = format!(
-            "the counter {counter:?} stands at {}, and no token is larger: nobody can get this lock. Delete that key, and what \
-             remembers tokens of this lock: they go on from the server's clock then",
+            "the token counter {counter:?} has reached {}, the largest token: this lock can no longer be \
+             taken. Delete that key and every mark that holds a token of this lock: tokens then continue \
+             from the server's clock",
             Token::MAX
         );
         return Error::new(ErrorKind::Config, message).caused_by(error);
@@ -80,17 +82,17 @@ fn of_code(error: &RedisError) -> (ErrorKind, &'static str) {
         ),
         _ if of_rights(error) => (
             ErrorKind::Denied,
-            "this user may not do all that locks need; ACL SETUSER NAME ~lock:* ~{lock:* &tg:* +@read +@write +@scripting \
-             +@pubsub +@connection +time +client|kill allows it",
+            "this user lacks rights that locks need; ACL SETUSER NAME ~lock:* ~{lock:* &tg:* +@read \
+             +@write +@scripting +@pubsub +@connection +time +client|kill grants them",
         ),
         "WRONGTYPE" => (
             ErrorKind::Config,
-            "a key of this lock holds something else; choose another prefix with ?prefix=",
+            "a key of this lock holds data of another type; choose another prefix with ?prefix=",
         ),
         "MOVED" | "ASK" | "CROSSSLOT" => (
             ErrorKind::Config,
-            "this Redis is one of a cluster, and the lock is on another; write redis-cluster:// instead of redis:// (a \
-             node of Redlock must be in no cluster)",
+            "this Redis belongs to a cluster, and another of its servers has the lock; write \
+             redis-cluster:// instead of redis:// (a Redlock node must not belong to a cluster)",
         ),
         _ => (ErrorKind::Unexpected, "Redis answered with an error"),
     }
@@ -104,18 +106,21 @@ fn of_words(error: &RedisError) -> Option<(ErrorKind, &'static str)> {
         () if error.code() != Some("ERR") => return None,
         () if says("max number of clients reached") => (
             ErrorKind::Unavailable,
-            "Redis has as many clients as it takes; try again, close some, or raise its maxclients",
+            "Redis has reached its limit of clients; try again, close some, or raise its maxclients",
         ),
         () if says("refused to switch database") => (
             ErrorKind::Config,
-            "this Redis has no database with the number in the URL; use a smaller one, or raise its `databases`",
+            "this Redis has no database with the number in the URL; use a smaller number, or raise its \
+             `databases`",
         ),
-        () if says("cluster support disabled") => {
-            (ErrorKind::Config, "this Redis is in no cluster; write redis:// instead of redis-cluster://")
-        }
+        () if says("cluster support disabled") => (
+            ErrorKind::Config,
+            "this Redis belongs to no cluster; write redis:// instead of redis-cluster://",
+        ),
         () if is_unknown_command(error) => (
             ErrorKind::Config,
-            "this server does not know a command that locks need; they need a Redis, 6.2 or later, and no sentinel",
+            "this server lacks a command that locks need; use a Redis of version 6.2 or later, and not a \
+             sentinel",
         ),
         () => return None,
     })
@@ -177,7 +182,7 @@ pub(crate) fn too_old(version: &str) -> Error {
 
 /// An answer that no script gives.
 pub(crate) fn unexpected(answer: &impl std::fmt::Debug) -> Error {
-    Error::new(ErrorKind::Unexpected, format!("Redis answered what no script of ours says: {answer:?}"))
+    Error::new(ErrorKind::Unexpected, format!("Redis sent an unexpected answer to a script: {answer:?}"))
 }
 
 #[cfg(test)]

@@ -5,7 +5,9 @@ use tollgate_core::{Error, LockName, Result};
 /// Refuses a prefix with which a lock's keys would not be in one slot.
 pub(crate) fn check_prefix(prefix: &str) -> Result<()> {
     if prefix.contains(['{', '}']) {
-        return Err(Error::invalid("a prefix with braces would tear a lock's keys apart; leave them out"));
+        return Err(Error::invalid(
+            "a prefix with braces would put a lock's keys into different slots; leave the braces out",
+        ));
     }
     Ok(())
 }

@@ -17,6 +17,7 @@ use tollgate_core::{Clock, Error, ErrorKind, Result};
 use crate::endpoint::{Endpoint, Target};
 use crate::error::{of_connect, of_former_primary, of_request, too_old};
 use crate::link::{Identity, Link};
+use crate::pulse::Pulse;
 use crate::server_clock::ServerClock;
 use crate::wire::{End, SHORT, Wire};
 
@@ -109,9 +110,11 @@ impl Links {
         let listener = self.subscription.as_ref().map(|subscription| subscription.inbox.clone());
         let end = Arc::new(End::heard_by(listener.clone()));
         let mut config = AsyncConnectionConfig::new().set_pipeline_buffer_size(BUFFERED);
+        let pulse = Arc::new(Pulse::default());
         if let Some(inbox) = listener {
-            let end = end.clone();
+            let (end, pulse) = (end.clone(), pulse.clone());
             config = config.set_push_sender(move |push: PushInfo| -> std::result::Result<(), ()> {
+                pulse.pushed();
                 if push.kind == PushKind::Disconnection {
                     end.come();
                 }
@@ -122,7 +125,7 @@ impl Links {
                 Ok(())
             });
         }
-        let wire = Wire::open(&endpoint, config.set_response_timeout(None), end, SHORT).await?;
+        let wire = Wire::open(&endpoint, config.set_response_timeout(None), end, pulse, SHORT).await?;
         let mut connection = wire.connection();
         let run_id = introduced(&mut connection, &endpoint).await?;
         let mut who = redis::pipe();

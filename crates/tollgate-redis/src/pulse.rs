@@ -8,7 +8,11 @@ use tokio::sync::Notify;
 #[derive(Debug, Default)]
 pub(crate) struct Pulse {
     unanswered: AtomicUsize,
+    /// Requests that are over, and messages that came unasked.
+    ended: AtomicU64,
     reads: AtomicU64,
+    /// The server sent an answer that is too long.
+    overlong: AtomicBool,
     /// Nobody watches because nothing was owed.
     idle: AtomicBool,
     busy: Notify,
@@ -30,6 +34,26 @@ impl Pulse {
     /// How many requests are under way.
     pub(crate) fn unanswered(&self) -> usize {
         self.unanswered.load(Ordering::Relaxed)
+    }
+
+    /// A message came that answers no request.
+    pub(crate) fn pushed(&self) {
+        self.ended.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many requests are over, and how many messages came unasked.
+    pub(crate) fn ended(&self) -> u64 {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    /// The server sends an answer that is too long to be read.
+    pub(crate) fn note_overlong(&self) {
+        self.overlong.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the server sent an answer that is too long.
+    pub(crate) fn is_overlong(&self) -> bool {
+        self.overlong.load(Ordering::Relaxed)
     }
 
     /// Something came back.
@@ -54,6 +78,7 @@ impl Pulse {
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
+        self.0.ended.fetch_add(1, Ordering::Relaxed);
         self.0.unanswered.fetch_sub(1, Ordering::SeqCst);
     }
 }

@@ -53,13 +53,14 @@ const REFUSALS: &[Refusal] = &[
     Refusal { leave: true, ..not_ready("LOADING") },
     Refusal { leave: true, ..not_ready("CLUSTERDOWN") },
     not_ready("TRYAGAIN"),
-    passing("BUSY", "Redis is busy with somebody's script; try again, or end that script"),
+    passing("BUSY", "Redis is busy with another client's script; try again, or end that script"),
     passing(
         "NOREPLICAS",
-        "this Redis has fewer replicas than its min-replicas-to-write, and refuses writes; start them, or lower it",
+        "this Redis has fewer replicas than its min-replicas-to-write, and refuses writes; start replicas, \
+         or lower the setting",
     ),
-    passing("OOM", "Redis is out of memory; raise maxmemory, or remove something"),
-    passing("MISCONF", "Redis cannot save to its disk and refuses writes; make room there, or repair it"),
+    passing("OOM", "Redis is out of memory; raise maxmemory, or remove data"),
+    passing("MISCONF", "Redis cannot save to its disk and refuses writes; free space there, or repair it"),
 ];
 
 impl Refusal {

@@ -31,7 +31,8 @@ fn of_words(text: &str) -> Option<Acquired> {
             Some(Acquired::Granted { token, sent: Moment::from_nanos(second.parse().ok()?), age })
         }
         "queued" => {
-            let wait = Wait { ahead: first.parse().ok()?, free_in, foreign: next()? == "foreign" };
+            let wait =
+                Wait { ahead: first.parse().ok()?, free_in, foreign: next()? == "foreign", told: false };
             Some(Acquired::Queued { place: (), wait, age })
         }
         "busy" => {
@@ -124,5 +125,5 @@ pub(crate) fn written(details: &Details) -> Result<Vec<u8>> {
 /// The same at the end of something.
 pub(crate) fn write_details(text: &mut Vec<u8>, details: &Details) -> Result<()> {
     serde_json::to_writer(text, details)
-        .map_err(|error| Error::invalid("meta cannot be written").caused_by(error))
+        .map_err(|error| Error::invalid("the details of this claim cannot be serialised").caused_by(error))
 }

@@ -11,7 +11,7 @@ use crate::keys::{encode, name_of, starting_with};
 
 /// What is to be said of a key that is of another type than locks are.
 pub(crate) fn no_lock(key: &str, what: &str) -> String {
-    format!("the key {key:?} is a {what}, and no lock; remove it, or choose another prefix with ?prefix=")
+    format!("the key {key:?} is a {what}, and not a lock; remove it, or choose another prefix with ?prefix=")
 }
 
 /// A walk over the keys of locks, which blocks Redis no longer than a step takes.
@@ -51,7 +51,8 @@ impl RedisBackend {
         let message = match what.as_deref() {
             Some("string" | "none") | None => {
                 format!(
-                    "a key beside {key:?} is none of ours; remove it, or choose another prefix with ?prefix="
+                    "a key beside {key:?} does not belong to tollgate; remove it, or choose another prefix \
+                     with ?prefix="
                 )
             }
             Some(what) => no_lock(key, what),

@@ -41,7 +41,8 @@ impl Sentinel {
             }
         }
         let message = format!(
-            "no sentinel could name a primary of {:?} that answers as one; a fail-over may be under way",
+            "no sentinel could name a primary of {:?} that answers as a primary; a fail-over may be under \
+             way",
             self.service
         );
         // What the last one said is most likely what a person has to know.
@@ -60,12 +61,12 @@ impl Sentinel {
         let asked = once::<Option<(String, u16)>>(&sentinel, &question).await;
         let answer = asked.map_err(|error| match error.kind() {
             _ if lacks_command(&error) => {
-                let message = format!("{host} is no sentinel; name sentinels, or write redis://{host}");
+                let message = format!("{host} is not a sentinel; name sentinels, or write redis://{host}");
                 Error::new(ErrorKind::Config, message).caused_by(error)
             }
             ErrorKind::Denied => {
                 let message = format!(
-                    "the sentinel {host} refuses us: {}. Sentinels have users of their own: \
+                    "the sentinel {host} refuses this client: {}. Sentinels have users of their own: \
                      ?sentinel_user=USER&sentinel_password=PASSWORD",
                     error.message()
                 );
@@ -77,7 +78,7 @@ impl Sentinel {
             Error::new(
                 ErrorKind::Config,
                 format!(
-                    "the sentinel {host} knows no service called {:?}; see SENTINEL MASTERS",
+                    "the sentinel {host} knows no service named {:?}; see SENTINEL MASTERS",
                     self.service
                 ),
             )
@@ -100,7 +101,7 @@ impl Sentinel {
 pub(crate) async fn once<T: redis::FromRedisValue>(endpoint: &Endpoint, question: &Cmd) -> Result<T> {
     let config = AsyncConnectionConfig::new();
     let asked = async {
-        let wire = Wire::open(endpoint, config, Arc::default(), SHORT).await?;
+        let wire = Wire::open(endpoint, config, Arc::default(), Arc::default(), SHORT).await?;
         let mut connection = wire.connection();
         question.query_async(&mut connection).await.map_err(of_connect)
     };

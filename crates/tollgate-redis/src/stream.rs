@@ -15,6 +15,9 @@ use crate::wire::MANY;
 /// Of what comes in one go and is large, so many parts are read one after the other.
 const PARTS: usize = 16;
 
+/// The longest answer that is read. The driver collects an answer until it is complete, whatever the server sends.
+const LARGEST: usize = 64 << 20;
+
 /// What carries the bytes.
 pub(crate) enum Carrier {
     Plain(TcpStream),
@@ -33,20 +36,33 @@ pub(crate) struct Stream {
     in_one_go: usize,
     /// A slice was read, and the others have not had their turn since.
     sliced: bool,
+    /// How many bytes were read since the last request was over.
+    unfinished: usize,
+    /// How many requests were over then.
+    ended: u64,
 }
 
 impl Stream {
     pub(crate) fn new(carrier: Carrier, pulse: Arc<Pulse>, slice: usize) -> Self {
-        Self { carrier, pulse, slice, in_one_go: 0, sliced: false }
+        Self { carrier, pulse, slice, in_one_go: 0, sliced: false, unfinished: 0, ended: 0 }
     }
 
-    /// Notes how much was read of what could have been.
-    fn has_read(&mut self, bytes: usize, most: usize) {
+    /// Notes how much was read of what could have been. Fails once no answer can be that long.
+    fn has_read(&mut self, bytes: usize, most: usize) -> io::Result<()> {
         if bytes > 0 {
             self.pulse.came();
         }
         self.sliced = bytes == most;
         self.in_one_go = if self.sliced { self.in_one_go + bytes } else { 0 };
+        let ended = self.pulse.ended();
+        self.unfinished = if ended == self.ended { self.unfinished + bytes } else { bytes };
+        self.ended = ended;
+        if self.unfinished > LARGEST {
+            self.pulse.note_overlong();
+            let message = format!("an answer of more than {} MiB is refused", LARGEST >> 20);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+        }
+        Ok(())
     }
 }
 
@@ -69,8 +85,8 @@ impl AsyncRead for Stream {
         if self.pulse.unanswered() < MANY {
             let before = buffer.filled().len();
             ready!(on_carrier!(self, poll_read, context, buffer))?;
-            self.has_read(buffer.filled().len() - before, usize::MAX);
-            return Poll::Ready(Ok(()));
+            let bytes = buffer.filled().len() - before;
+            return Poll::Ready(self.has_read(bytes, usize::MAX));
         }
         if self.sliced {
             context.waker().wake_by_ref();
@@ -81,8 +97,7 @@ impl AsyncRead for Stream {
         ready!(on_carrier!(self, poll_read, context, &mut slice))?;
         let bytes = slice.filled().len();
         buffer.advance(bytes);
-        self.has_read(bytes, most);
-        Poll::Ready(Ok(()))
+        Poll::Ready(self.has_read(bytes, most))
     }
 }
 

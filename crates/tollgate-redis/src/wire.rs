@@ -78,12 +78,15 @@ impl Wire {
         endpoint: &Endpoint,
         config: AsyncConnectionConfig,
         end: Arc<End>,
+        pulse: Arc<Pulse>,
         slice: usize,
     ) -> Result<Self> {
-        let pulse = Arc::new(Pulse::default());
         let stream = Stream::new(endpoint.connect().await?, pulse.clone(), slice);
         let opened = MultiplexedConnection::new_with_config(endpoint.login(), stream, config).await;
-        let (connection, driver) = opened.map_err(|error| endpoint.of_greeting(error))?;
+        let (connection, driver) = opened.map_err(|error| match pulse.is_overlong() {
+            true => endpoint.is_no_redis(error),
+            false => endpoint.of_greeting(error),
+        })?;
         let driver = tokio::spawn(driver).abort_handle();
         let batch = Arc::new(Batch::default());
         let sender = tokio::spawn(batch.clone().send(connection.clone())).abort_handle();

@@ -210,6 +210,7 @@ const ON_THE_WIRE: &[&str] = &[
     "a_guard_outlives_its_connection",
     "a_guard_in_a_black_hole_is_lost_by_its_deadline",
     "an_acquire_into_a_black_hole_can_be_given_up",
+    "an_engine_that_hangs_is_not_called_busy",
 ];
 
 /// Whether a request is one of `operation`: its script, or the plain command that takes a free lock.

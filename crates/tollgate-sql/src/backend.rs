@@ -9,8 +9,8 @@ use tollgate_core::inbox::Inbox;
 use tollgate_core::queued::{self, Acquired, Queue, Wait, granted, note_age};
 use tollgate_core::{
     Age, Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Contention, Deadline, Details,
-    Error, ErrorKind, Event, Extension, Grant, Keeper, LockName, LockState, LossCause, Release, Result,
-    Revocation, Token, events,
+    Error, ErrorKind, Event, Extension, Grant, Keeper, LockName, LockState, LossCause, OwnerId, Release,
+    Result, Revocation, RevokeMode, Token, events,
 };
 
 use crate::database::{Ask, Database, Seen, Ticket, written};
@@ -27,6 +27,8 @@ pub struct SqlBackend<D> {
     inbox: Arc<Inbox>,
     clock: Arc<dyn Clock>,
     sweeper: Sweeper,
+    /// What is added to the time before it is divided into periods.
+    phase: u64,
 }
 
 impl<D: Database> SqlBackend<D> {
@@ -34,7 +36,8 @@ impl<D: Database> SqlBackend<D> {
     pub fn new(database: D, inbox: Arc<Inbox>, clock: Arc<dyn Clock>) -> Result<Self> {
         let database = Arc::new(database);
         let sweeper = Sweeper::start(&Keeper::global()?, &database);
-        Ok(Self { database, inbox, clock, sweeper })
+        let phase = OwnerId::random().to_bits() as u32;
+        Ok(Self { database, inbox, clock, sweeper, phase: u64::from(phase) * 1000 })
     }
 
     /// The database itself.
@@ -56,7 +59,7 @@ impl<D: Database> SqlBackend<D> {
                 (None, Ask::Again(place)) => {
                     // If it is not there any more it is in, or too late: it hears of that when it asks again.
                     let free_in = (!self.database.refresh(claim, place).await?).then_some(SAT_ON);
-                    let wait = Wait { ahead: 0, free_in, foreign: false };
+                    let wait = Wait { ahead: 0, free_in, foreign: false, told: false };
                     return Ok(Acquired::Queued { place, wait, age: None });
                 }
                 // A place in the queue is not to be had before they leave.
@@ -83,6 +86,9 @@ impl<D: Database> Queue for SqlBackend<D> {
     }
 
     async fn again(&self, claim: &Claim, place: &Ticket) -> Result<Acquired<Ticket>> {
+        if let Some(wait) = self.database.keep(claim, *place).await? {
+            return Ok(Acquired::Queued { place: *place, wait, age: None });
+        }
         self.ask(claim, Ask::Again(*place)).await
     }
 
@@ -90,15 +96,30 @@ impl<D: Database> Queue for SqlBackend<D> {
         &self.inbox
     }
 
-    /// A waiter looks now and then whether its turn has come without a message, the more often the nearer it is. All of a
-    /// queue together ask about as often as a few of them would.
+    /// A waiter that hears of its turn refreshes its place, and looks when all before it have been silent for too long. Others
+    /// look now and then, the more often the nearer their turn is: all of a queue together ask about as often as a few would.
     fn pause(&self, claim: &Claim, wait: Wait) -> Duration {
-        let look = self.database.look_every(self.inbox.hears());
-        let pause = (claim.ttl / 3).min(look * (wait.ahead + 1));
+        let (refresh, hears) = (self.refresh_in(claim.ttl), self.inbox.hears());
+        let look = self.database.look_every(hears);
+        let pause = match (hears, wait.told) {
+            (true, true) => refresh,
+            (true, false) => refresh.min(look),
+            (false, _) => refresh.min(look * (wait.ahead + 1)),
+        };
         match wait.free_in {
-            Some(free_in) if wait.ahead == 0 => pause.min(free_in + Duration::from_millis(2)),
+            Some(free_in) if wait.ahead == 0 || wait.told => pause.min(free_in + Duration::from_millis(2)),
             _ => pause,
         }
+    }
+}
+
+impl<D> SqlBackend<D> {
+    /// When places are refreshed next. All claims of a client do that at the same time, so that one statement is enough for them,
+    /// and each client at another.
+    fn refresh_in(&self, ttl: Duration) -> Duration {
+        let period = (ttl / 3).max(Duration::from_millis(1)).as_nanos();
+        let now = u128::from(self.clock.now().as_nanos()) + u128::from(self.phase);
+        Duration::from_nanos(u64::try_from(period - now % period).unwrap_or(u64::MAX))
     }
 }
 
@@ -119,17 +140,19 @@ impl<D: Database> Backend for SqlBackend<D> {
                     note_age(claim, age);
                     Ok(Attempt::Busy(contention))
                 }
-                Acquired::Queued { .. } => Err(Error::new(
-                    ErrorKind::Unexpected,
-                    "a claim that does not wait was put into the queue",
-                )),
+                Acquired::Queued { .. } => {
+                    Err(Error::new(ErrorKind::Unexpected, "the backend queued a claim that must not wait"))
+                }
             }
         })
     }
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Grant>> {
-        self.sweeper.is_needed();
-        Box::pin(queued::wait(self, claim))
+        Box::pin(async move {
+            let grant = queued::wait(self, claim).await?;
+            self.sweeper.is_needed();
+            Ok(grant)
+        })
     }
 
     fn withdraw<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<()>> {
@@ -143,7 +166,7 @@ impl<D: Database> Backend for SqlBackend<D> {
             if database.leave(name, owner).await? {
                 return Ok(());
             }
-            let message = "somebody's transaction sits on the row of this lock; the claim was not withdrawn";
+            let message = "another transaction holds the row lock of this lock; the claim was not withdrawn";
             Err(Error::new(ErrorKind::Unavailable, message))
         })
     }
@@ -157,6 +180,9 @@ impl<D: Database> Backend for SqlBackend<D> {
         Box::pin(async move {
             Ok(match self.database.extend(grant, ttl, details).await? {
                 Some(sent) => Extension::Extended { deadline: Deadline::counted_from(sent, ttl) },
+                None if self.database.is_revoked(grant).await? => {
+                    Extension::Lost { cause: LossCause::Revoked }
+                }
                 None => Extension::Lost { cause: LossCause::Gone },
             })
         })
@@ -207,11 +233,17 @@ impl<D: Database> Backend for SqlBackend<D> {
         events::poll(self, self.clock.clone(), prefix, EVENTS_EVERY)
     }
 
-    fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>> {
-        Box::pin(async move {
-            let revoked = self.database.revoke(name, token).await?;
-            Ok(if revoked { Revocation::Revoked } else { Revocation::NotHeld })
-        })
+    fn revocations(&self) -> Option<BoxStream<'static, OwnerId>> {
+        Some(self.inbox.revocations())
+    }
+
+    fn revoke<'a>(
+        &'a self,
+        name: &'a LockName,
+        token: Token,
+        mode: RevokeMode,
+    ) -> BoxFuture<'a, Result<Revocation>> {
+        self.database.revoke(name, token, mode)
     }
 
     fn age(&self) -> BoxFuture<'_, Result<Age>> {

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use tollgate_core::queued::Acquired;
+use tollgate_core::queued::{Acquired, Wait};
 use tollgate_core::{
     Age, BoxFuture, Capabilities, Claim, Details, Error, ErrorKind, Grant, Holder, LockName, Mode, Moment,
-    OwnerId, Result, Token, Waiter,
+    OwnerId, Result, Revocation, RevokeMode, Token, Waiter,
 };
 
 /// A place in a lock's queue.
@@ -44,6 +44,13 @@ pub trait Database: Send + Sync + 'static {
     /// Keeps a claim's place in the queue, without what somebody may sit on. Answers whether it was there.
     fn refresh<'a>(&'a self, claim: &'a Claim, ticket: Ticket) -> BoxFuture<'a, Result<bool>>;
 
+    /// Keeps a claim's place in the queue and tells how it stands, without what somebody may sit on. Nothing if it has to ask
+    /// for that: its turn may have come, or it lost its place, or this database has no cheaper way.
+    fn keep<'a>(&'a self, claim: &'a Claim, ticket: Ticket) -> BoxFuture<'a, Result<Option<Wait>>> {
+        let _ = (claim, ticket);
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
     /// Takes a claim out, wherever it stands, after the last ask of it has arrived or cannot arrive any more. `false` if
     /// somebody sits on the lock's row: the ask is out of the way all the same, and the rest may still be done later.
     fn withdraw<'a>(&'a self, name: &'a LockName, owner: OwnerId) -> BoxFuture<'a, Result<bool>>;
@@ -75,8 +82,16 @@ pub trait Database: Send + Sync + 'static {
     /// the lock called `after`, all of each lock or nothing. Empty if there are none.
     fn page<'a>(&'a self, prefix: &'a str, after: &'a str) -> BoxFuture<'a, Result<Vec<Seen>>>;
 
-    /// Breaks the lock of whoever holds it with `token`, and hands it on. Answers whether somebody did.
-    fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<bool>>;
+    /// Breaks the lock of the holder with `token`: asks it to leave, or takes the lock away and hands it on.
+    fn revoke<'a>(
+        &'a self,
+        name: &'a LockName,
+        token: Token,
+        mode: RevokeMode,
+    ) -> BoxFuture<'a, Result<Revocation>>;
+
+    /// Whether an operator broke the lock of `grant`, which is not renewed any more.
+    fn is_revoked<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Result<bool>>;
 
     /// Makes every later token of `name` larger than `floor`.
     fn raise_floor<'a>(&'a self, name: &'a LockName, floor: Token) -> BoxFuture<'a, Result<()>>;
@@ -147,13 +162,14 @@ impl Seen {
 
 /// Details as they are stored.
 pub fn written(details: &Details) -> Result<String> {
-    serde_json::to_string(details).map_err(|error| Error::invalid("meta cannot be written").caused_by(error))
+    serde_json::to_string(details)
+        .map_err(|error| Error::invalid("the details of this claim cannot be serialised").caused_by(error))
 }
 
 /// What a holder is told whose lock was renewed though nothing could be written into the lock's row.
 pub fn unsaid() -> Error {
-    let message = "somebody's transaction sits on the lock's row, so that what is said there of its holder could not be \
-                   changed; the lock itself goes on; try again";
+    let message = "another transaction holds the row lock of this lock, so that the holder's details could \
+                   not be changed; the grant remains valid; try again";
     Error::new(ErrorKind::Unavailable, message)
 }
 

@@ -15,7 +15,8 @@ pub fn check_identifier(parameter: &str, value: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::invalid(format!(
-        "{parameter}={value:?}: at most {LONGEST} letters, digits and underscores, as names of tables are made of"
+        "{parameter}={value:?}: use at most {LONGEST} letters, digits and underscores, which table names \
+         are made of"
     )))
 }
 

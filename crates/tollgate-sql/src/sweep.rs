@@ -30,12 +30,12 @@ pub(crate) struct Sweeper {
 
 impl Sweeper {
     pub(crate) fn start<D: Database>(keeper: &Keeper, database: &Arc<D>) -> Self {
-        let left = Arc::new(AtomicU8::new(1));
+        // Programs that end soon, as commands do, clean up sometimes, too. One that only waits does not: there may be a crowd.
+        let soon = OwnerId::random().to_bits().is_multiple_of(EVERY_SO_MANY);
+        let left = Arc::new(AtomicU8::new(u8::from(soon)));
         let (database, counted) = (Arc::downgrade(database), left.clone());
         let task = keeper.spawn(async move {
-            // Programs that end soon, as commands do, clean up sometimes, too.
-            let mut pause =
-                if OwnerId::random().to_bits().is_multiple_of(EVERY_SO_MANY) { SOON } else { EVERY };
+            let mut pause = if soon { SOON } else { EVERY };
             loop {
                 tokio::time::sleep(pause).await;
                 pause = EVERY;

@@ -80,17 +80,22 @@ impl fmt::Display for Conflict {
                     let comma = if at == 0 { "" } else { ", " };
                     match party {
                         Some(party) => write!(f, "{comma}{party} waits for {name:?}")?,
-                        None => write!(f, "{comma}somebody waits for {name:?}")?,
+                        None => write!(f, "{comma}a claim without a party waits for {name:?}")?,
                     }
                 }
             }
-            Self::Elder(party) => {
-                write!(f, "{party} is ahead and older, and wait-die lets only the older wait")?
-            }
-            Self::Wounded(party) => {
-                write!(f, "{party} is older and wants it, and wound-wait lets the older go first")?
-            }
-            Self::Itself => f.write_str("its own party is ahead of it, and would wait for itself")?,
+            Self::Elder(party) => write!(
+                f,
+                "{party} is older and ahead in the queue, and under wait-die only the older party waits"
+            )?,
+            Self::Wounded(party) => write!(
+                f,
+                "{party} is older and wants this lock, and under wound-wait the older party goes first"
+            )?,
+            Self::Itself => f.write_str(
+                "an earlier claim of the same party is ahead in the queue, so the party would wait for \
+                 itself",
+            )?,
         }
         f.write_str("; release what the party holds and start over with the same party")
     }

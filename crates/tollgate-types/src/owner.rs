@@ -43,7 +43,7 @@ impl Pool {
         let process = std::process::id();
         if self.used == self.bytes.len() || self.process != process {
             getrandom::fill(&mut self.bytes)
-                .expect("the operating system's random numbers do not fail once it is up");
+                .expect("the operating system's random generator does not fail after boot");
             (self.used, self.process) = (0, process);
         }
         let drawn = &mut self.bytes[self.used..self.used + 16];

@@ -25,17 +25,26 @@ pub(crate) struct Value {
     pub(crate) ttl_ms: u64,
     #[serde(flatten)]
     pub(crate) details: Details,
+    /// Whether an operator has asked the holder to leave.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) revoked: bool,
 }
 
 impl Value {
     pub(crate) fn new(ttl: Duration, details: &Details) -> Self {
         let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
-        Self { tollgate: 1, ttl_ms, details: details.clone() }
+        Self { tollgate: 1, ttl_ms, details: details.clone(), revoked: false }
+    }
+
+    /// What a claim's node says; `None` if another kind of client wrote it.
+    pub(crate) fn of(data: &[u8]) -> Option<Self> {
+        serde_json::from_slice(data).ok()
     }
 
     pub(crate) fn to_json(&self) -> Result<Vec<u8>> {
-        serde_json::to_vec(self)
-            .map_err(|error| Error::invalid("these details cannot be written").caused_by(error))
+        serde_json::to_vec(self).map_err(|error| {
+            Error::invalid("the details of this claim cannot be serialised").caused_by(error)
+        })
     }
 }
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tollgate_core::{
     Age, Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Deadline, Details, Error, Event,
-    Extension, Grant, Keeper, LockName, LockState, LossCause, Release, Result, Revocation, Token, events,
+    Extension, Grant, Keeper, LockName, LockState, LossCause, Release, Result, Revocation, RevokeMode, Token,
+    events,
 };
 
 use crate::acquire::{Value, sweep};
@@ -48,26 +49,28 @@ impl std::ops::Deref for Visit {
 
 impl ZooKeeperBackend {
     /// Connects, so that what is wrong is told at once, and learns how long sessions may last.
-    pub async fn connect(config: ZooKeeperConfig, clock: Arc<dyn Clock>) -> Result<Self> {
-        let layout = Layout::new(config.root()?, config.style);
-        let tick = config.tick;
-        let keeper = Keeper::global()?;
-        let means = Means {
-            config: Arc::new(config),
-            layout: layout.clone(),
-            keeper: keeper.clone(),
-            clock: clock.clone(),
-        };
-        let sessions = Arc::new(Sessions::new(means));
-        let Open { ttl: longest, .. } = sessions.visitor().session().opened().await?;
-        let range = ttls(Duration::ZERO, longest, tick);
-        if longest < range.min {
-            return Err(Error::invalid(format!(
-                "sessions of this ZooKeeper last {longest:?} at most, and a lock needs 6 ticks of {tick:?}; is its \
-                 tickTime another? Then say ?tick="
-            )));
-        }
-        Ok(Self { layout, sessions, clock, keeper, capabilities: capabilities(range) })
+    pub fn connect(config: ZooKeeperConfig, clock: Arc<dyn Clock>) -> BoxFuture<'static, Result<Self>> {
+        Box::pin(async move {
+            let layout = Layout::new(config.root()?, config.style);
+            let tick = config.tick;
+            let keeper = Keeper::global()?;
+            let means = Means {
+                config: Arc::new(config),
+                layout: layout.clone(),
+                keeper: keeper.clone(),
+                clock: clock.clone(),
+            };
+            let sessions = Arc::new(Sessions::new(means));
+            let Open { ttl: longest, .. } = sessions.visitor().session().opened().await?;
+            let range = ttls(Duration::ZERO, longest, tick);
+            if longest < range.min {
+                return Err(Error::invalid(format!(
+                    "sessions of this ZooKeeper last {longest:?} at most, and a lock needs 6 ticks of \
+                     {tick:?}; if its tickTime differs, set it with ?tick="
+                )));
+            }
+            Ok(Self { layout, sessions, clock, keeper, capabilities: capabilities(range) })
+        })
     }
 
     /// A session to look with.
@@ -103,7 +106,9 @@ impl ZooKeeperBackend {
 
     async fn extended(&self, grant: &Grant, ttl: Duration, details: Option<&Details>) -> Result<Extension> {
         if ttl != grant.ttl {
-            return Err(Error::unsupported("the ttl is the session's; take the lock again with another"));
+            return Err(Error::unsupported(
+                "the ttl belongs to the session and cannot be changed; take the lock again with another ttl",
+            ));
         }
         let gone = Extension::Lost { cause: LossCause::Gone };
         let Some(path) = self.path_of(grant)? else { return Ok(gone) };
@@ -114,15 +119,19 @@ impl ZooKeeperBackend {
         if let Some(details) = details {
             let open = session.opened().await?;
             match say(&open.calls, &path, &Value::new(ttl, details)).await {
-                Ok(()) => {}
-                Err(Trouble::NoNode) => return Ok(gone),
+                Ok(true) => {}
+                Ok(false) => return Ok(Extension::Lost { cause: LossCause::Revoked }),
+                Err(Trouble::NoNode) => return Ok(Extension::Lost { cause: LossCause::Revoked }),
                 Err(Trouble::Ended) => {
                     return Ok(Extension::Lost { cause: LossCause::SessionEnded });
                 }
                 Err(trouble) => return Err(trouble.into()),
             }
         }
-        // Of a node that somebody deletes, `lost` tells.
+        // Of a node that is marked or deleted, `lost` tells.
+        if self.sessions.is_revoked(grant.owner) {
+            return Ok(Extension::Lost { cause: LossCause::Revoked });
+        }
         match session.refresh(ttl).await {
             Ok(()) => {
                 if grant.standalone {
@@ -163,15 +172,17 @@ impl ZooKeeperBackend {
         }
     }
 
-    /// Completes when the node at `path` is gone.
-    async fn gone(&self, open: &Open, path: &str) {
+    /// Completes when the holder is asked to leave, or its node is gone. Only an operator deletes the node of a session that
+    /// lives: lost data would have lost the session, too.
+    async fn until_revoked(&self, open: &Open, path: &str) {
         loop {
             match open.calls.data_and_watch(path).await {
-                Ok((_, _, watch)) => {
-                    if watch.await == Told::Deleted {
-                        return;
-                    }
-                }
+                Ok((data, ..)) if Value::of(&data).is_some_and(|value| value.revoked) => return,
+                Ok((_, _, watch)) => match watch.await {
+                    Told::Deleted => return,
+                    Told::Changed => continue,
+                    _ => {}
+                },
                 Err(Trouble::NoNode) => return,
                 // The session's own end is told otherwise.
                 Err(Trouble::Ended) => std::future::pending().await,
@@ -182,19 +193,20 @@ impl ZooKeeperBackend {
     }
 }
 
-/// Has the node of a claim say something else, unless its holder has said something later: a request may come after its
-/// successor.
-async fn say(calls: &Calls, path: &str, value: &Value) -> Answer<()> {
+/// Writes a holder's details, unless it has written later ones: a request may come after its successor. Answers `false` if the
+/// holder is asked to leave.
+pub(crate) async fn say(calls: &Calls, path: &str, value: &Value) -> Answer<bool> {
     let data = value.to_json().map_err(Trouble::Failed)?;
     loop {
         let (found, stat) = calls.data(path).await?;
-        let said = serde_json::from_slice(&found).map_or(0, |said: Value| said.details.revision);
-        if said > value.details.revision {
-            return Ok(());
+        match Value::of(&found) {
+            Some(said) if said.revoked => return Ok(false),
+            Some(said) if said.details.revision > value.details.revision => return Ok(true),
+            _ => {}
         }
         match calls.set(path, &data, Some(stat.version)).await {
             Err(Trouble::Changed) => {}
-            answer => return answer.map(drop),
+            answer => return answer.map(|_| true),
         }
     }
 }
@@ -237,16 +249,20 @@ impl Backend for ZooKeeperBackend {
                 Err(_) => LossCause::SessionEnded,
                 Ok(open) => tokio::select! {
                     () = session.ended() => LossCause::SessionEnded,
-                    () = self.gone(&open, &path) => {
+                    () = self.until_revoked(&open, &path) => {
                         if !self.sessions.has(grant.owner) {
                             // By our own release.
                             std::future::pending::<()>().await;
                         }
-                        LossCause::Gone
+                        LossCause::Revoked
                     }
                 },
             };
-            self.sessions.forget(grant.owner);
+            match cause {
+                // Its node may be there until the holder leaves.
+                LossCause::Revoked => self.sessions.note_revoked(grant.owner),
+                _ => self.sessions.forget(grant.owner),
+            }
             cause
         }))
     }
@@ -263,8 +279,13 @@ impl Backend for ZooKeeperBackend {
         events::poll(self, self.clock.clone(), prefix, EVERY)
     }
 
-    fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>> {
-        Box::pin(self.broken(name, token))
+    fn revoke<'a>(
+        &'a self,
+        name: &'a LockName,
+        token: Token,
+        mode: RevokeMode,
+    ) -> BoxFuture<'a, Result<Revocation>> {
+        Box::pin(self.broken(name, token, mode))
     }
 
     fn age(&self) -> BoxFuture<'_, Result<Age>> {

@@ -19,7 +19,7 @@ pub(crate) fn capabilities(ttl: TtlRange) -> Capabilities {
         queue: Queue::Fifo,
         ttl,
         adopt: Adopt::Never,
-        revoke: Revoke::Forced,
+        revoke: Revoke::AskOrForce,
         lock_delay: false,
         detect: false,
         longest_name: LockName::MAX_BYTES,

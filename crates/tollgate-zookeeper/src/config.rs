@@ -100,7 +100,7 @@ impl ZooKeeperConfig {
     /// Reads `zookeeper://USER:PASSWORD@HOST:PORT,HOST:PORT/CHROOT`; `zookeepers://` encrypts. Without parameters.
     pub fn from_url(url: &str) -> Result<Self> {
         let wrong =
-            || Error::invalid("this is no URL of a ZooKeeper; write zookeeper://HOST:PORT,HOST:PORT/CHROOT");
+            || Error::invalid("this is not a ZooKeeper URL; write zookeeper://HOST:PORT,HOST:PORT/CHROOT");
         let (scheme, rest) = url.split_once("://").ok_or_else(wrong)?;
         let tls = match scheme {
             "zookeeper" => None,
@@ -143,7 +143,7 @@ impl ZooKeeperConfig {
         let root = format!("{}{}", self.chroot, self.prefix);
         if root.is_empty() || root == "/zookeeper" || root.starts_with("/zookeeper/") {
             return Err(Error::invalid(
-                "locks need a node of their own, and /zookeeper is ZooKeeper's; write ?prefix=/locks",
+                "locks need a node of their own, and /zookeeper belongs to ZooKeeper; write ?prefix=/locks",
             ));
         }
         Ok(root)
@@ -159,7 +159,7 @@ fn folder(text: &str) -> Result<String> {
     }
     let plain = |part: &str| !part.is_empty() && part != "." && part != ".." && part.chars().all(is_taken);
     if !text.split('/').all(plain) {
-        return Err(Error::invalid("this is no path that ZooKeeper takes; write it like /app/locks"));
+        return Err(Error::invalid("this is not a valid ZooKeeper path; write it like /app/locks"));
     }
     Ok(format!("/{text}"))
 }
@@ -169,10 +169,10 @@ impl Login {
         let (user, password) = text
             .split_once(':')
             .filter(|(user, _)| !user.is_empty())
-            .ok_or_else(|| Error::invalid("a user of ZooKeeper has a password: write USER:PASSWORD@HOST"))?;
+            .ok_or_else(|| Error::invalid("a ZooKeeper user needs a password: write USER:PASSWORD@HOST"))?;
         let login = Self { user: decoded(user)?, password: decoded(password)? };
         if login.user.contains(':') {
-            return Err(Error::invalid("a user of ZooKeeper's has no : in its name"));
+            return Err(Error::invalid("the name of a ZooKeeper user cannot contain a :"));
         }
         Ok(login)
     }

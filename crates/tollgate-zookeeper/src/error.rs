@@ -37,15 +37,15 @@ impl From<Fault> for Trouble {
             Fault::Ended => return Self::Ended,
             Fault::Unsent => (
                 ErrorKind::Unavailable,
-                "there is no connection to ZooKeeper now, and nothing was asked; is it up?",
+                "there is no connection to ZooKeeper, and the request was not sent; is ZooKeeper up?",
             ),
             Fault::Lost => (
                 ErrorKind::Indeterminate,
-                "the connection to ZooKeeper was lost before its answer; it may have acted all the same",
+                "the connection to ZooKeeper was lost before its answer; the request may have been executed",
             ),
             Fault::Garbled => (
                 ErrorKind::Indeterminate,
-                "ZooKeeper's answer cannot be understood; it may have acted all the same",
+                "ZooKeeper's answer cannot be decoded; the request may have been executed",
             ),
         };
         Self::Failed(Error::new(kind, message).caused_by(fault))
@@ -61,68 +61,72 @@ fn refused(code: Code) -> Trouble {
         Code::SESSION_EXPIRED => return Trouble::Ended,
         Code::NO_AUTH => (
             ErrorKind::Denied,
-            "these nodes are somebody else's; log in as who created them: zookeeper://USER:PASSWORD@HOST",
+            "these nodes belong to another user; log in as the user that created them: \
+             zookeeper://USER:PASSWORD@HOST",
         ),
-        Code::AUTH_FAILED => (ErrorKind::Denied, "ZooKeeper does not accept who we are; look at the URL"),
-        Code::SASL_REQUIRED => {
-            (ErrorKind::Denied, "this ZooKeeper wants SASL, which locks do not speak; allow digest for them")
-        }
-        Code::INVALID_ACL => {
-            (ErrorKind::Config, "only who logs in can keep nodes for themselves; say who in the URL")
-        }
+        Code::AUTH_FAILED => (ErrorKind::Denied, "ZooKeeper rejected the login; check the URL"),
+        Code::SASL_REQUIRED => (
+            ErrorKind::Denied,
+            "this ZooKeeper requires SASL, which locks do not support; allow digest for them",
+        ),
+        Code::INVALID_ACL => (
+            ErrorKind::Config,
+            "only a user that logs in can restrict nodes to itself; name the user in the URL",
+        ),
         Code::QUOTA_EXCEEDED => {
-            (ErrorKind::Config, "a quota of ZooKeeper's is used up; raise it for the folder of the locks")
+            (ErrorKind::Config, "a ZooKeeper quota is exhausted; raise it for the folder of the locks")
         }
         Code::NO_CHILDREN_FOR_EPHEMERALS => (
             ErrorKind::Config,
-            "a node on the way to the locks is ephemeral and has no others below it; take another ?prefix=",
+            "a node on the path to the locks is ephemeral and cannot have children; choose another ?prefix=",
         ),
         Code::NOT_EMPTY => (
             ErrorKind::Config,
-            "a node has others below it and stays; is somebody else's data in the folder of the locks?",
+            "a node has children and cannot be deleted; does another application keep data in the folder \
+             of the locks?",
         ),
         Code::EPHEMERAL_ON_LOCAL_SESSION => (
             ErrorKind::Unsupported,
-            "this ZooKeeper gives local sessions, which can hold no lock; set localSessionsUpgradingEnabled=true or \
-             localSessionsEnabled=false in zoo.cfg",
+            "this ZooKeeper uses local sessions, which cannot hold a lock; set \
+             localSessionsUpgradingEnabled=true or localSessionsEnabled=false in zoo.cfg",
         ),
         Code::UNIMPLEMENTED => {
-            (ErrorKind::Unsupported, "this ZooKeeper cannot do what locks need; 3.5 and later can")
+            (ErrorKind::Unsupported, "this ZooKeeper lacks what locks need; use 3.5 or later")
         }
-        Code::THROTTLED => {
-            (ErrorKind::Unavailable, "ZooKeeper is too busy and did not take the request; try again later")
-        }
-        Code::NOT_READ_ONLY => (
+        Code::THROTTLED => (
             ErrorKind::Unavailable,
-            "this server has no majority and only lets others read; are enough servers up?",
+            "ZooKeeper is overloaded and did not execute the request; try again later",
         ),
+        Code::NOT_READ_ONLY => {
+            (ErrorKind::Unavailable, "this server has no majority and is read-only; are enough servers up?")
+        }
         Code::SESSION_MOVED => (
             ErrorKind::Unavailable,
-            "the session went on over another connection, and this request was not taken; try again",
+            "the session moved to another connection, and this request was not executed; try again",
         ),
         Code::NEW_CONFIG_NO_QUORUM => (
             ErrorKind::Unavailable,
-            "too few servers of ZooKeeper's new configuration are there; is a reconfiguration going on?",
+            "too few servers of ZooKeeper's new configuration are up; is a reconfiguration under way?",
         ),
         Code::CONNECTION_LOSS => (
             ErrorKind::Indeterminate,
-            "ZooKeeper lost its own connection before it was done; it may have acted all the same",
+            "ZooKeeper lost an internal connection before the request finished; the request may have been \
+             executed",
         ),
         Code::TIMEOUT => (
             ErrorKind::Indeterminate,
-            "ZooKeeper itself was not answered in time; it may have acted all the same",
+            "a request inside ZooKeeper timed out; the request may have been executed",
         ),
-        Code::BAD_ARGUMENTS => (
-            ErrorKind::Unexpected,
-            "ZooKeeper does not take such a path; look at ?prefix= and the path of the URL",
-        ),
+        Code::BAD_ARGUMENTS => {
+            (ErrorKind::Unexpected, "ZooKeeper rejects this path; check ?prefix= and the path of the URL")
+        }
         Code::MARSHALLING => (
             ErrorKind::Unexpected,
             "ZooKeeper did not understand the request; is its version between 3.5 and 3.9?",
         ),
         Code::INVALID_CALLBACK => (ErrorKind::Unexpected, "ZooKeeper refused a watch"),
         Code(other) => {
-            let message = format!("ZooKeeper refused what locks need, with its error {other}");
+            let message = format!("ZooKeeper refused a request that locks need, with its error {other}");
             return Trouble::Failed(Error::new(ErrorKind::Unexpected, message));
         }
     };
@@ -132,9 +136,9 @@ fn refused(code: Code) -> Trouble {
 impl From<Trouble> for Error {
     fn from(trouble: Trouble) -> Self {
         match trouble {
-            Trouble::NoNode => unexpected("a node that is needed is not there"),
-            Trouble::Exists => unexpected("a node that was to be created is there"),
-            Trouble::Changed => unexpected("a node was changed by somebody else"),
+            Trouble::NoNode => unexpected("a required node does not exist"),
+            Trouble::Exists => unexpected("a node that was to be created exists already"),
+            Trouble::Changed => unexpected("another client changed a node"),
             Trouble::Ended => over(),
             Trouble::Failed(error) => error,
         }
@@ -143,7 +147,7 @@ impl From<Trouble> for Error {
 
 /// An answer that ZooKeeper does not give.
 pub(crate) fn unexpected(what: &str) -> Error {
-    Error::new(ErrorKind::Unexpected, format!("ZooKeeper answered something else than was asked for: {what}"))
+    Error::new(ErrorKind::Unexpected, format!("ZooKeeper sent an unexpected answer: {what}"))
 }
 
 /// What became of a lock whose session is over.

@@ -147,7 +147,7 @@ impl GuardedMulti<'_> {
             Ok(()) => Ok(()),
             Err(Refused::Unlocked) => Err(Stale::unheld(
                 self.token,
-                "the lock is not held any more, and nothing was written; take it again",
+                "the lock is no longer held, and nothing was written; take it again",
             )),
             Err(Refused::Write(number, trouble)) => Err(Error::invalid(format!(
                 "write {number} cannot be applied, and nothing was written: {}",
@@ -170,8 +170,8 @@ pub(crate) enum Refused {
 
 fn reason(trouble: &Trouble) -> String {
     match trouble {
-        Trouble::NoNode => "its node, or the one above, is not there".to_owned(),
-        Trouble::Exists => "its node is there already".to_owned(),
+        Trouble::NoNode => "its node, or the parent node, does not exist".to_owned(),
+        Trouble::Exists => "its node exists already".to_owned(),
         Trouble::Changed => "its node has another version".to_owned(),
         Trouble::Ended => "the session ended".to_owned(),
         Trouble::Failed(error) => error.message().to_owned(),

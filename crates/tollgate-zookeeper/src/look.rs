@@ -6,12 +6,13 @@ use std::time::Duration;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use tollgate_core::turn::how_many_are_in;
 use tollgate_core::{
-    Age, BoxStream, Details, Error, ErrorKind, Holder, LockName, LockState, Mode, Result, Revocation, Token,
-    Waiter,
+    Age, BoxStream, Details, Error, ErrorKind, Holder, LockName, LockState, Mode, Result, Revocation,
+    RevokeMode, Token, Waiter,
 };
 
 use crate::acquire::Value;
 use crate::backend::{Visit, ZooKeeperBackend};
+use crate::calls::{Answer, Calls};
 use crate::error::Trouble;
 use crate::names::{name_of, start_of};
 use crate::order::{Rank, in_order};
@@ -138,8 +139,10 @@ impl ZooKeeperBackend {
         }
     }
 
-    /// Deletes the claim of the holder with `token`.
-    pub(crate) async fn broken(&self, name: &LockName, token: Token) -> Result<Revocation> {
+    /// Asks the holder with `token` to leave, or deletes its claim.
+    ///
+    /// A mark in the claim's node asks: the holder watches its own node.
+    pub(crate) async fn broken(&self, name: &LockName, token: Token, mode: RevokeMode) -> Result<Revocation> {
         let open = self.visited().await?;
         let folder = self.layout.folder(name);
         let children = match open.calls.children(&folder).await {
@@ -157,12 +160,44 @@ impl ZooKeeperBackend {
                 Err(trouble) => return Err(trouble.into()),
             };
             if open.floors.token(&open.calls, created).await? == token {
-                // No other claim ever has that path.
-                let broken = open.calls.delete(&path).await?;
-                return Ok(if broken { Revocation::Revoked } else { Revocation::NotHeld });
+                return revoke(&open.calls, &path, mode).await.map_err(|error| error.on(name));
             }
         }
         Ok(Revocation::NotHeld)
+    }
+}
+
+/// Marks the claim at `path` as revoked, or deletes it. No other claim ever has that path.
+async fn revoke(calls: &Calls, path: &str, mode: RevokeMode) -> Result<Revocation> {
+    if mode == RevokeMode::Force {
+        let deleted = calls.delete(path).await?;
+        return Ok(if deleted { Revocation::Revoked } else { Revocation::NotHeld });
+    }
+    match mark(calls, path).await {
+        Ok(true) => Ok(Revocation::Pending),
+        Ok(false) => Err(Error::unsupported(
+            "the holder does not use tollgate and cannot be asked to leave; end that client, or take the \
+             lock away by force",
+        )),
+        Err(Trouble::NoNode) => Ok(Revocation::NotHeld),
+        Err(trouble) => Err(trouble.into()),
+    }
+}
+
+/// Marks a claim as revoked. Answers `false` if another kind of client made it.
+async fn mark(calls: &Calls, path: &str) -> Answer<bool> {
+    loop {
+        let (data, stat) = calls.data(path).await?;
+        let Some(value) = Value::of(&data) else { return Ok(false) };
+        if value.revoked {
+            return Ok(true);
+        }
+        let marked = Value { revoked: true, ..value }.to_json().map_err(Trouble::Failed)?;
+        match calls.set(path, &marked, Some(stat.version)).await {
+            // Its holder has written its details meanwhile.
+            Err(Trouble::Changed) => {}
+            answer => return answer.map(|_| true),
+        }
     }
 }
 
@@ -184,8 +219,8 @@ fn may_lead_to(path: &str, start: &str) -> bool {
 
 /// Who a claim is of, and for how long ZooKeeper keeps it; others' nodes say nothing to us.
 fn said(data: &[u8]) -> (Details, Option<Duration>) {
-    match serde_json::from_slice::<Value>(data) {
-        Ok(value) => (value.details, Some(Duration::from_millis(value.ttl_ms))),
-        Err(_) => (Details::default(), None),
+    match Value::of(data) {
+        Some(value) => (value.details, Some(Duration::from_millis(value.ttl_ms))),
+        None => (Details::default(), None),
     }
 }

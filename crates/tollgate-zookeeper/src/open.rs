@@ -56,12 +56,9 @@ pub(crate) async fn open(config: &ZooKeeperConfig, clock: Arc<dyn Clock>, ttl: D
         };
         let fault = match refusal {
             Refusal::Denied => {
-                return Err(Error::new(
-                    ErrorKind::Denied,
-                    "ZooKeeper does not accept who we are; look at the URL",
-                ));
+                return Err(Error::new(ErrorKind::Denied, "ZooKeeper rejected the login; check the URL"));
             }
-            Refusal::Expired => std::io::Error::other("it gives no session"),
+            Refusal::Expired => std::io::Error::other("the server grants no session"),
             Refusal::Nobody(error) => error,
         };
         let why = why_not(config).await;
@@ -100,7 +97,7 @@ async fn why_not(config: &ZooKeeperConfig) -> Why {
         // What all have in common, or that there is nobody.
         kind = Some(kind.filter(|kind| *kind != its_kind).map_or(its_kind, |_| ErrorKind::Unavailable));
     }
-    let text = format!("no server of this ZooKeeper gives us a session: {}", all.join("; "));
+    let text = format!("no server of this ZooKeeper grants a session: {}", all.join("; "));
     Why { kind: kind.unwrap_or(ErrorKind::Unavailable), text, is_final }
 }
 
@@ -122,7 +119,7 @@ pub(crate) async fn asked(host: &Host, word: &str) -> std::io::Result<String> {
 async fn shown_by(host: &Host, files: &TlsFiles) -> Result<String> {
     let config = tollgate_core::tls::client(files, &[])?;
     let name = ServerName::try_from(host.name.clone()).map_err(|error| {
-        Error::invalid(format!("{} is no name that a certificate can have", host.name)).caused_by(error)
+        Error::invalid(format!("{} is not a name that a certificate can have", host.name)).caused_by(error)
     })?;
     let handshake = async {
         let stream =
@@ -134,7 +131,7 @@ async fn shown_by(host: &Host, files: &TlsFiles) -> Result<String> {
         // It says only now that it does not like our certificate, or that we have none.
         match tokio::time::timeout(TO_SAY / 2, stream.read_u8()).await {
             Ok(Err(error)) if is_refusal(&error) => Err(insecure(host, "zookeeper", error)),
-            _ => Ok("it takes the connection, and gives no session; has it a leader?".to_owned()),
+            _ => Ok("it accepts the connection, but grants no session; does it have a leader?".to_owned()),
         }
     };
     let silent = || Ok("it does not answer, or does not speak TLS".to_owned());
@@ -149,14 +146,16 @@ fn away(host: &Host, error: &std::io::Error) -> Error {
 async fn said_by(host: &Host) -> Result<String> {
     let text = match asked(host, "srvr").await {
         Err(error) if error.kind() == std::io::ErrorKind::TimedOut => {
-            return Ok("it does not answer; does it want TLS?".to_owned());
+            return Ok("it does not answer; does it require TLS?".to_owned());
         }
         text => text.map_err(|error| away(host, &error))?,
     };
     Ok(match text.lines().next() {
         Some(line) if line.contains("not currently serving") => "it has no leader".to_owned(),
-        Some(line) if line.starts_with("Zookeeper version") => "it serves others".to_owned(),
-        Some(_) => return Err(Error::new(ErrorKind::Unavailable, format!("{host}: this is no ZooKeeper"))),
-        None => "it closes the connection; does it want TLS?".to_owned(),
+        Some(line) if line.starts_with("Zookeeper version") => "it serves other clients".to_owned(),
+        Some(_) => {
+            return Err(Error::new(ErrorKind::Unavailable, format!("{host}: this is not a ZooKeeper")));
+        }
+        None => "it closes the connection; does it require TLS?".to_owned(),
     })
 }

@@ -314,7 +314,7 @@ impl Life {
             Lasting::Exactly(ttl) if opened.ttl != ttl => {
                 let bound = if opened.ttl > ttl { "at least" } else { "at most" };
                 Err(Error::invalid(format!(
-                    "a session of this ZooKeeper lasts {bound} {:?}, not {ttl:?}; take another ttl",
+                    "a session of this ZooKeeper lasts {bound} {:?}, not {ttl:?}; choose another ttl",
                     opened.ttl
                 )))
             }

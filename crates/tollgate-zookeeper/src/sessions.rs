@@ -28,6 +28,8 @@ struct Known {
 struct Entry {
     seat: Seat,
     trace: Trace,
+    /// Whether an operator has asked its holder to leave.
+    revoked: bool,
 }
 
 /// What ZooKeeper may have of a claim.
@@ -88,7 +90,7 @@ impl Sessions {
             }
         };
         let session = seat.session().clone();
-        let before = known.claims.insert(claim.owner, Entry { seat, trace: Trace::None });
+        let before = known.claims.insert(claim.owner, Entry { seat, trace: Trace::None, revoked: false });
         drop(known);
         drop((before, visitor));
         session
@@ -140,14 +142,26 @@ impl Sessions {
         }
     }
 
+    /// An operator has asked the claim's holder to leave.
+    pub(crate) fn note_revoked(&self, owner: OwnerId) {
+        if let Some(entry) = self.known().claims.get_mut(&owner) {
+            entry.revoked = true;
+        }
+    }
+
+    /// Whether an operator has asked the claim's holder to leave.
+    pub(crate) fn is_revoked(&self, owner: OwnerId) -> bool {
+        self.known().claims.get(&owner).is_some_and(|entry| entry.revoked)
+    }
+
     /// What a withdrawal has to see to.
     pub(crate) fn leftover(&self, owner: OwnerId) -> Leftover {
         match self.known().claims.get(&owner) {
             Some(Entry { seat, .. }) if seat.session().is_over() => Leftover::Nothing,
-            Some(Entry { seat, trace: Trace::Node(node) }) => {
+            Some(Entry { seat, trace: Trace::Node(node), .. }) => {
                 Leftover::Node(seat.session().clone(), node.clone())
             }
-            Some(Entry { seat, trace: Trace::Unknown }) => Leftover::Unknown(seat.session().clone()),
+            Some(Entry { seat, trace: Trace::Unknown, .. }) => Leftover::Unknown(seat.session().clone()),
             None | Some(Entry { trace: Trace::None, .. }) => Leftover::Nothing,
         }
     }

@@ -8,7 +8,7 @@ use tollgate_core::wait::Outage;
 use tollgate_core::{Claim, Error, ErrorKind, Grant, Mode, Result};
 
 use crate::acquire::{Placed, Value, left_by};
-use crate::backend::ZooKeeperBackend;
+use crate::backend::{ZooKeeperBackend, say};
 use crate::error::{Trouble, over};
 use crate::sessions::Leftover;
 
@@ -76,6 +76,7 @@ impl ZooKeeperBackend {
         outage.is_over();
         if judge(claim.mode, &placed.ahead, true) != Verdict::In {
             *waited = true;
+            claim.wait_status.set_queued();
             // Where the session is: nobody else has to be woken for a look.
             let until_in = Errand(self.keeper.spawn(placed.standing.clone().until_in(placed.ahead.clone())));
             tokio::select! {
@@ -101,8 +102,9 @@ impl ZooKeeperBackend {
     /// A permit that got in writes its node again: the next one waits for that, and looks by itself if it hears nothing, only
     /// later. So what becomes of it keeps nobody from being in.
     async fn tell_those_behind(&self, claim: &Claim, placed: &Placed) -> Result<()> {
-        let data = Value::new(claim.ttl, &claim.details).to_json()?;
-        match placed.standing.calls.set(&placed.standing.path(), &data, None).await {
+        let value = Value::new(claim.ttl, &claim.details);
+        // An operator's mark stays: its own write has told the next one already.
+        match say(&placed.standing.calls, &placed.standing.path(), &value).await {
             Err(Trouble::NoNode | Trouble::Ended) => Err(over()),
             Ok(_) | Err(_) => Ok(()),
         }
@@ -115,7 +117,7 @@ struct Errand(JoinHandle<Result<()>>);
 impl Errand {
     async fn done(mut self) -> Result<()> {
         (&mut self.0).await.unwrap_or_else(|panic| {
-            Err(Error::new(ErrorKind::Unexpected, "waiting did not come to an end").caused_by(panic))
+            Err(Error::new(ErrorKind::Unexpected, "the task that waits did not finish").caused_by(panic))
         })
     }
 }

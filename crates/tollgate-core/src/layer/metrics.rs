@@ -92,32 +92,44 @@ impl Metrics {
         Series::of(LOST, self.backend, "cause", cause.label()).counter().increment(1);
     }
 
-    fn under_way(&self, waits: bool) -> UnderWay<'_> {
+    fn under_way<'a>(&'a self, claim: &'a Claim, waits: bool) -> UnderWay<'a> {
         let waiters = waits.then(|| self.series.waiters.gauge());
         if let Some(waiters) = &waiters {
             waiters.increment(1.0);
         }
-        UnderWay { metrics: self, started: self.clock.now(), waiters, told: false }
+        UnderWay { metrics: self, claim, started: self.clock.now(), waiters, told: false }
     }
 }
 
 /// What the numbers mean, for those who show them.
 fn describe() {
-    describe_histogram!(ACQUIRE, Unit::Seconds, "From asking for a lock to the answer, waiting included");
-    describe_histogram!(WAIT, Unit::Seconds, "The same, of those alone who had to wait for somebody");
-    describe_histogram!(HOLD, Unit::Seconds, "How long locks were held");
-    describe_gauge!(HELD, "Locks in this process's hands");
+    describe_histogram!(
+        ACQUIRE,
+        Unit::Seconds,
+        "Time from the request for a lock to its outcome, waiting included"
+    );
+    describe_histogram!(
+        WAIT,
+        Unit::Seconds,
+        "Time from the request for a lock to its outcome, counting only requests that had to wait"
+    );
+    describe_histogram!(HOLD, Unit::Seconds, "Time that locks were held");
+    describe_gauge!(HELD, "Locks held by this process");
     describe_gauge!(WAITERS, "Requests of this process that wait for a lock");
-    describe_counter!(CONTENDED, "Requests that found somebody else in the way");
+    describe_counter!(CONTENDED, "Requests that found a conflicting claim ahead of them");
     describe_counter!(RENEW_FAILURES, "Renewals that failed or were not answered in time");
     describe_counter!(LOST, "Locks lost before they were released");
     describe_counter!(fence::REJECTED, "Writes refused because their token was stale");
-    describe_gauge!(STUCK, "Releases and withdrawals that the engine leaves unanswered and that go on");
+    describe_gauge!(
+        STUCK,
+        "Releases and withdrawals that the engine has not answered and that are being repeated"
+    );
 }
 
 /// An acquisition whose outcome is not known yet. Dropped before it is told, it was given up.
 struct UnderWay<'a> {
     metrics: &'a Metrics,
+    claim: &'a Claim,
     started: tollgate_types::Moment,
     waiters: Option<metrics::Gauge>,
     told: bool,
@@ -141,8 +153,11 @@ impl UnderWay<'_> {
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         if !self.told {
-            // Whoever gives up waiting had somebody in the way, or an engine that does not answer.
-            self.tell(Outcome::GivenUp, self.waiters.is_some());
+            let status = &self.claim.wait_status;
+            // What a wait that is over came to is told by a note, once the engine has answered the withdrawal or has not.
+            if !status.is_over() {
+                self.tell(Outcome::GivenUp, status.is_queued());
+            }
         }
         if let Some(waiters) = &self.waiters {
             waiters.decrement(1.0);
@@ -157,7 +172,7 @@ impl Layer for Metrics {
 
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Attempt>> {
         Box::pin(async move {
-            let mut under_way = self.under_way(false);
+            let mut under_way = self.under_way(claim, false);
             let attempt = self.inner.try_acquire(claim).await;
             match &attempt {
                 Ok(Attempt::Granted(_)) => under_way.tell(Outcome::Granted, false),
@@ -170,7 +185,7 @@ impl Layer for Metrics {
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Grant>> {
         Box::pin(async move {
-            let mut under_way = self.under_way(true);
+            let mut under_way = self.under_way(claim, true);
             let grant = self.inner.acquire(claim).await;
             match &grant {
                 Ok(grant) => under_way.tell(Outcome::Granted, grant.waited),
@@ -187,6 +202,14 @@ impl Layer for Metrics {
             Note::Ended { cause, held, .. } => {
                 series.held.gauge().decrement(1.0);
                 self.record_end(*cause, *held);
+            }
+            Note::WaitOver { waited, answered } => {
+                let outcome = if *answered { Outcome::GivenUp } else { Outcome::Failed };
+                series.acquire[outcome as usize].histogram().record(*waited);
+                if *answered {
+                    series.contended.counter().increment(1);
+                    series.wait[outcome as usize].histogram().record(*waited);
+                }
             }
             Note::RenewalFailed(_) => series.renew_failures.counter().increment(1),
             Note::Stuck(_) => series.stuck.gauge().increment(1.0),

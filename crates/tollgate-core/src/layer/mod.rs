@@ -5,6 +5,7 @@
 
 mod metrics;
 mod namespace;
+mod on_tokio;
 mod series;
 mod timeout;
 mod trace;
@@ -12,14 +13,15 @@ mod trace;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use tollgate_types::{Age, LockName, Token};
+use tollgate_types::{Age, LockName, OwnerId, Token};
 
 pub use self::metrics::Metrics;
 pub use self::namespace::Namespace;
+pub use self::on_tokio::OnTokio;
 pub use self::timeout::Timeout;
 pub use self::trace::Trace;
 use crate::backend::{
-    Attempt, Backend, BoxFuture, BoxStream, Extension, LossCause, Note, Release, Revocation,
+    Attempt, Backend, BoxFuture, BoxStream, Extension, LossCause, Note, Release, Revocation, RevokeMode,
 };
 use crate::capabilities::Capabilities;
 use crate::claim::{Claim, Details};
@@ -84,8 +86,17 @@ pub trait Layer: Send + Sync + 'static {
         self.inner().tells_events()
     }
 
-    fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>> {
-        self.inner().revoke(name, token)
+    fn revoke<'a>(
+        &'a self,
+        name: &'a LockName,
+        token: Token,
+        mode: RevokeMode,
+    ) -> BoxFuture<'a, Result<Revocation>> {
+        self.inner().revoke(name, token, mode)
+    }
+
+    fn revocations(&self) -> Option<BoxStream<'static, OwnerId>> {
+        self.inner().revocations()
     }
 
     fn age(&self) -> BoxFuture<'_, Result<Age>> {
@@ -163,8 +174,17 @@ impl<L: Layer> Backend for L {
         Layer::tells_events(self)
     }
 
-    fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>> {
-        Layer::revoke(self, name, token)
+    fn revoke<'a>(
+        &'a self,
+        name: &'a LockName,
+        token: Token,
+        mode: RevokeMode,
+    ) -> BoxFuture<'a, Result<Revocation>> {
+        Layer::revoke(self, name, token, mode)
+    }
+
+    fn revocations(&self) -> Option<BoxStream<'static, OwnerId>> {
+        Layer::revocations(self)
     }
 
     fn age(&self) -> BoxFuture<'_, Result<Age>> {

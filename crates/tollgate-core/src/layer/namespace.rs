@@ -9,7 +9,7 @@ use tollgate_types::{LockName, Token};
 
 use super::Layer;
 use crate::backend::{
-    Attempt, Backend, BoxFuture, BoxStream, Extension, LossCause, Note, Release, Revocation,
+    Attempt, Backend, BoxFuture, BoxStream, Extension, LossCause, Note, Release, Revocation, RevokeMode,
 };
 use crate::capabilities::Capabilities;
 use crate::claim::{Claim, Details};
@@ -46,7 +46,7 @@ impl Namespace {
 
     fn inside(&self, name: &LockName) -> Result<LockName> {
         LockName::new(format!("{}{name}", self.prefix)).map_err(|error| {
-            Error::invalid(format!("with the namespace {:?} before it, {error}", self.prefix)).on(name)
+            Error::invalid(format!("with the namespace prefix {:?}, {error}", self.prefix)).on(name)
         })
     }
 
@@ -74,6 +74,7 @@ impl Namespace {
     fn pass_on(&self, note: &Note<'_>) -> Result<()> {
         let tell = |note: Note<'_>| self.inner.note(&note);
         match *note {
+            Note::WaitOver { .. } => self.inner.note(note),
             Note::Held(grant) => tell(Note::Held(&self.grant(grant)?)),
             Note::RenewalFailed(grant) => tell(Note::RenewalFailed(&self.grant(grant)?)),
             Note::Ended { grant, cause, held } => {
@@ -181,9 +182,14 @@ impl Layer for Namespace {
         Box::pin(events.filter_map(async |event| event.transpose()))
     }
 
-    fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>> {
+    fn revoke<'a>(
+        &'a self,
+        name: &'a LockName,
+        token: Token,
+        mode: RevokeMode,
+    ) -> BoxFuture<'a, Result<Revocation>> {
         Box::pin(async move {
-            let revoked = self.inner.revoke(&self.inside(name)?, token).await;
+            let revoked = self.inner.revoke(&self.inside(name)?, token, mode).await;
             revoked.map_err(|error| error.about(name))
         })
     }

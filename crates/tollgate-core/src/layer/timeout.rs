@@ -7,7 +7,7 @@ use futures_util::{StreamExt, stream};
 use tollgate_types::{Age, LockName, Token};
 
 use super::Layer;
-use crate::backend::{Attempt, Backend, BoxFuture, BoxStream, Extension, Release, Revocation};
+use crate::backend::{Attempt, Backend, BoxFuture, BoxStream, Extension, Release, Revocation, RevokeMode};
 use crate::capabilities::Revoke;
 use crate::claim::{Claim, Details};
 use crate::clock::Clock;
@@ -18,7 +18,7 @@ use crate::state::LockState;
 /// Gives up on requests that are not answered in time.
 ///
 /// What may have been executed is `Indeterminate` then, and what only looks is `Timeout`. Waiting for a lock
-/// and for events has no limit here: a request says itself how long it waits.
+/// that the engine has called busy has no limit here, nor has waiting for events: a request says itself how long it waits.
 pub struct Timeout {
     inner: Arc<dyn Backend>,
     clock: Arc<dyn Clock>,
@@ -51,7 +51,8 @@ impl Timeout {
             connected = connecting => connected,
             () = clock.sleep_until(clock.now() + limit) => Err(Error::new(
                 ErrorKind::Timeout,
-                format!("it took longer than {limit:?}; is it running, and is the address right?"),
+                format!("connecting took longer than {limit:?}; is the engine running, and is the address \
+                         right?"),
             )),
         }
     }
@@ -66,7 +67,8 @@ impl Timeout {
     }
 
     fn unanswered(&self, kind: ErrorKind) -> Error {
-        let doubt = if kind == ErrorKind::Indeterminate { "; it may have acted all the same" } else { "" };
+        let doubt =
+            if kind == ErrorKind::Indeterminate { "; the request may have been executed" } else { "" };
         Error::new(kind, format!("the engine did not answer within {:?}{doubt}", self.limit))
     }
 }
@@ -78,6 +80,23 @@ impl Layer for Timeout {
 
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Attempt>> {
         Box::pin(self.limited(ErrorKind::Indeterminate, self.inner.try_acquire(claim)))
+    }
+
+    /// Only the engine's first answer has a limit: once it has said that the claim has to wait, the request says how long.
+    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Grant>> {
+        let unanswered = async {
+            self.clock.sleep_until(self.clock.now() + self.limit).await;
+            if claim.wait_status.is_queued() {
+                std::future::pending::<()>().await;
+            }
+        };
+        Box::pin(async move {
+            tokio::select! {
+                biased;
+                granted = self.inner.acquire(claim) => granted,
+                () = unanswered => Err(self.unanswered(ErrorKind::Indeterminate)),
+            }
+        })
     }
 
     fn withdraw<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<()>> {
@@ -118,12 +137,17 @@ impl Layer for Timeout {
         Box::pin(limited.fuse())
     }
 
-    fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>> {
+    fn revoke<'a>(
+        &'a self,
+        name: &'a LockName,
+        token: Token,
+        mode: RevokeMode,
+    ) -> BoxFuture<'a, Result<Revocation>> {
         // Where a holder can only be asked, it is the holder that is waited for, not the engine.
         if self.inner.capabilities().revoke == Revoke::Cooperative {
-            return self.inner.revoke(name, token);
+            return self.inner.revoke(name, token, mode);
         }
-        Box::pin(self.limited(ErrorKind::Indeterminate, self.inner.revoke(name, token)))
+        Box::pin(self.limited(ErrorKind::Indeterminate, self.inner.revoke(name, token, mode)))
     }
 
     fn age(&self) -> BoxFuture<'_, Result<Age>> {

@@ -12,7 +12,7 @@ use tracing::{Instrument, Span, debug_span, field, info, warn};
 
 use super::Layer;
 use crate::backend::{
-    Attempt, Backend, BoxFuture, BoxStream, Extension, LossCause, Note, Release, Revocation,
+    Attempt, Backend, BoxFuture, BoxStream, Extension, LossCause, Note, Release, Revocation, RevokeMode,
 };
 use crate::claim::{Claim, Details};
 use crate::error::Result;
@@ -121,10 +121,15 @@ impl Layer for Trace {
         })
     }
 
-    fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>> {
+    fn revoke<'a>(
+        &'a self,
+        name: &'a LockName,
+        token: Token,
+        mode: RevokeMode,
+    ) -> BoxFuture<'a, Result<Revocation>> {
         let span = span!(self, "revoke", name, token);
         span.record("token", token.get());
-        traced(span, self.inner.revoke(name, token), |_, revocation| match revocation {
+        traced(span, self.inner.revoke(name, token, mode), |_, revocation| match revocation {
             Revocation::Revoked => "revoked",
             Revocation::Pending => "pending",
             Revocation::NotHeld => "not held",
@@ -170,12 +175,15 @@ impl Layer for Trace {
                 warn!(target: "tollgate", backend, %lock, token, "a renewal failed");
             }
             Note::Stuck(lock) => {
-                warn!(target: "tollgate", backend, %lock, "a release or withdrawal is not answered and goes on");
+                warn!(
+                    target: "tollgate", backend, %lock,
+                    "a release or withdrawal is not answered and is repeated in the background"
+                );
             }
             Note::Unstuck(lock) => {
-                info!(target: "tollgate", backend, %lock, "a release or withdrawal came to its end");
+                info!(target: "tollgate", backend, %lock, "the repeated release or withdrawal has ended");
             }
-            Note::Held(_) | Note::Ended { .. } => {}
+            Note::WaitOver { .. } | Note::Held(_) | Note::Ended { .. } => {}
         }
         self.inner.note(note);
     }

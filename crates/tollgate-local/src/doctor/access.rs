@@ -7,8 +7,8 @@ use std::path::Path;
 use tollgate_core::Finding;
 
 use crate::backend::is_lock_file;
+use crate::dir::file_mode;
 use crate::error::{Result, Trouble};
-use crate::folder::FILE;
 use crate::sys;
 
 const STICKY: u32 = 0o1000;
@@ -18,7 +18,7 @@ pub(super) fn look(dir: &Path, nearest: &Path, findings: &mut Vec<Finding>) -> R
     if sys::check_writable(nearest).is_err() {
         findings.push(Finding::problem(
             format!("this user may not write to {}", nearest.display()),
-            "taking a lock makes and changes files there",
+            "taking a lock creates and changes files there",
             "let this user write there, or choose another folder with file:DIR",
         ));
     }
@@ -29,7 +29,9 @@ pub(super) fn look(dir: &Path, nearest: &Path, findings: &mut Vec<Finding>) -> R
     findings.push(Finding::fine(who(&folder)));
     let locks = dir.join("locks");
     findings.extend(unprotected(dir, &folder));
-    if let Ok(found) = std::fs::symlink_metadata(&locks) {
+    if let Ok(found) = std::fs::symlink_metadata(&locks)
+        && found.is_dir()
+    {
         findings.extend(unprotected(&locks, &found));
     }
     // What is missing is looked at elsewhere, and a lock's file may be gone at any moment.
@@ -51,7 +53,7 @@ fn who(folder: &Metadata) -> String {
         who.push(format!("group {}", folder.gid()));
     }
     if mode & 0o003 == 0o003 {
-        who.push("everybody else".to_owned());
+        who.push("all other users".to_owned());
     }
     format!("locks can be taken by {} (mode {:04o})", who.join(", "), mode & 0o7777)
 }
@@ -60,27 +62,38 @@ fn unprotected(path: &Path, folder: &Metadata) -> Option<Finding> {
     let mode = folder.mode();
     (mode & 0o002 != 0 && mode & STICKY == 0).then(|| {
         Finding::problem(
-            format!("everybody can delete files in {} (mode {:04o})", path.display(), mode & 0o7777),
-            "whoever deletes or replaces a lock's file lets a second one in, and can put a link in its place",
+            format!("all users can delete files in {} (mode {:04o})", path.display(), mode & 0o7777),
+            "a user that deletes or replaces a lock's file lets a second holder in, and can put a symbolic \
+             link in its place",
             format!("chmod +t {0}, as /tmp has it, or chmod o-w {0}", path.display()),
         )
     })
 }
 
-/// What is made in a folder gets the folder's permissions, so that all who may use it can.
+/// What is made in a folder gets the folder's permissions, so that all users of the folder can use it. A file
+/// gets no permission to read without that to write.
 fn mismatch(path: &Path, found: &Metadata, folder: &Metadata) -> Option<Finding> {
-    const WHY: &str = "some who may use the folder cannot take locks in it";
-    let (rights, all) = if found.is_dir() { (0o777, 0o7777) } else { (FILE, FILE) };
-    let (is, should) = (found.mode(), folder.mode());
-    if should & rights & !is != 0 {
-        let (is, should) = (is & all, should & all);
+    const WHY: &str = "some users of the folder cannot take locks in it";
+    if found.is_symlink() {
+        // It has no permissions of its own, and is looked at elsewhere.
+        return None;
+    }
+    let is = found.mode() & 0o7777;
+    let should = if found.is_dir() { folder.mode() & 0o7777 } else { file_mode(folder.mode()) };
+    let too_few = should & 0o777 & !is != 0;
+    let too_many = found.is_file() && is & 0o666 & !should != 0;
+    if too_few || too_many {
         return Some(Finding::problem(
-            format!("{} has mode {is:04o}, and the folder would give it {should:04o}", path.display()),
-            WHY,
+            format!("{} has mode {is:04o}, and the folder's mode implies {should:04o}", path.display()),
+            if too_few {
+                WHY
+            } else {
+                "a user that can open this file can block all locks, even without writing"
+            },
             format!("chmod {should:04o} {}", path.display()),
         ));
     }
-    let for_group_alone = should & 0o022 == 0o020;
+    let for_group_alone = folder.mode() & 0o022 == 0o020;
     (for_group_alone && found.gid() != folder.gid()).then(|| {
         Finding::problem(
             format!(
@@ -91,7 +104,7 @@ fn mismatch(path: &Path, found: &Metadata, folder: &Metadata) -> Option<Finding>
             ),
             WHY,
             format!(
-                "chgrp {} {}, and chmod g+s the folder so that it stays so",
+                "chgrp {} {}, and chmod g+s the folder so that new files inherit its group",
                 folder.gid(),
                 path.display()
             ),

@@ -51,7 +51,8 @@ fn kind(kind: u32) -> Finding {
     if let Some(network) = network_file_system(kind) {
         return Finding::problem(
             format!("the folder is on {network}"),
-            "locks of other machines or programs may not be seen there, so two could be in at once; tollgate refuses it",
+            "locks of other machines or programs may not be visible there, so two holders could overlap; \
+             tollgate refuses it",
             "choose a folder on a local disk with file:DIR, or a lock server",
         );
     }
@@ -59,13 +60,15 @@ fn kind(kind: u32) -> Finding {
     match kind {
         TMPFS | RAMFS => Finding::note(
             format!("the folder is on {}, which is memory", name.unwrap_or("tmpfs")),
-            "the tokens start again at 1 after a reboot, and a resource that remembers larger ones refuses them",
-            "if tokens are checked anywhere, choose a folder on a disk",
+            "the tokens start again at 1 after a reboot, and a resource that remembers larger tokens \
+             refuses them",
+            "if a resource checks tokens, choose a folder on a disk",
         ),
         OVERLAY => Finding::note(
             "the folder is on overlayfs, a container's own layer",
-            "it is seen in this container only, and is gone with it, tokens and all",
-            "to lock among containers, or to keep the tokens, use a folder on a volume that all of them mount",
+            "the folder is visible only in this container, and is deleted with it, tokens included",
+            "to lock across containers, or to keep the tokens, use a folder on a volume that all of them \
+             mount",
         ),
         _ => Finding::fine(match name {
             Some(name) => format!("the folder is on {name}, a local file system"),
@@ -76,7 +79,7 @@ fn kind(kind: u32) -> Finding {
 
 fn room(disk: &Room) -> Finding {
     let free = format!("{} MiB of {} MiB are free", disk.free_bytes >> 20, disk.bytes >> 20);
-    let advice = "make room, or choose another folder with file:DIR";
+    let advice = "free some space, or choose another folder with file:DIR";
     if disk.free_bytes == 0 {
         Finding::problem("the disk is full", "a lock that needs a new file cannot be taken", advice)
     } else if disk.free_bytes < ROOM_NEEDED || disk.free_bytes < disk.bytes / NEARLY {
@@ -98,7 +101,7 @@ fn inodes(disk: &Room) -> Option<Finding> {
     }
     let what = format!("{free} of {all} inodes are free");
     let why = "every lock in use is a file and needs one";
-    let advice = "delete files that nobody needs, or choose another folder with file:DIR";
+    let advice = "delete files that are not needed, or choose another folder with file:DIR";
     Some(if free == 0 { Finding::problem(what, why, advice) } else { Finding::note(what, why, advice) })
 }
 

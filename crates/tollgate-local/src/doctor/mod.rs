@@ -40,7 +40,8 @@ fn findings(dir: &Path) -> Result<Vec<Finding>, Trouble> {
     }
     let mut findings = Vec::new();
     if nearest != dir {
-        findings.push(Finding::fine(format!("{} is not there yet: the first lock makes it", dir.display())));
+        findings
+            .push(Finding::fine(format!("{} does not exist yet: the first lock creates it", dir.display())));
     }
     disk::look(&nearest, &mut findings)?;
     access::look(dir, &nearest, &mut findings)?;

@@ -90,7 +90,7 @@ pub struct Helper {
 impl Helper {
     pub fn start(dir: &Path) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "helper_process", "--ignored", "--nocapture"])
+            .args(["--exact", "support::helper_process", "--ignored", "--nocapture"])
             .env("HELPER_DIR", dir)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -158,8 +158,15 @@ pub fn mode(word: &str) -> Mode {
     }
 }
 
+/// What [`Helper::start`] starts: this program again, with this test alone.
+#[test]
+#[ignore = "the other side of other tests"]
+fn helper_process() {
+    help();
+}
+
 /// The helper's side: does what each line of its standard input says, and answers with a line.
-pub fn help() {
+fn help() {
     let Ok(dir) = std::env::var("HELPER_DIR") else { return };
     let backend = open(Path::new(&dir));
     let mut held = Vec::new();

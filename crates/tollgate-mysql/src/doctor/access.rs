@@ -17,28 +17,29 @@ pub(super) fn look(seen: &Seen, findings: &mut Vec<Finding>) {
     if !missing.is_empty() {
         findings.push(Finding::problem(
             format!("this user lacks {} in the database {:?}", missing.join(", "), seen.database),
-            "no lock can be taken, renewed or given back",
-            format!("grant {} on that database to it", NEEDED.join(", ").to_lowercase()),
+            "no lock can be taken, renewed or released",
+            format!("grant this user {} on that database", NEEDED.join(", ").to_lowercase()),
         ));
     }
-    findings.push(match (&seen.tables, to_create.is_empty()) {
-        (Some(dialect), _) => Finding::fine(format!("the tables of locks are there (dialect {dialect})")),
-        (None, true) => {
-            Finding::fine("the tables of locks are not there yet; whoever connects first makes them")
+    findings.push(match (&seen.tables, to_create.is_empty(), &seen.stranger) {
+        (_, _, Some((what, why, advice))) => Finding::problem(what.clone(), why.clone(), advice.clone()),
+        (Some(dialect), ..) => Finding::fine(format!("the lock tables exist (dialect {dialect})")),
+        (None, true, None) => {
+            Finding::fine("the lock tables do not exist yet; the first client that connects creates them")
         }
-        (None, false) => Finding::problem(
+        (None, false, None) => Finding::problem(
             format!(
-                "the tables of locks are not there, and this user may not make them ({})",
+                "the lock tables do not exist, and this user may not create them ({})",
                 to_create.join(", ")
             ),
             "no lock can be taken",
-            "have somebody who may run what `tollgate sql-schema URL` prints",
+            "let a user with that right run what `tollgate sql-schema URL` prints",
         ),
     });
     if seen.remote && !seen.encrypted {
         findings.push(Finding::note(
             "the connection is not encrypted",
-            "who listens learns the owner ids of locks, and can give them back",
+            "an attacker that can read the traffic learns the owner ids of locks, and can release the locks",
             "add ?ssl-mode=required to the URL",
         ));
     }

@@ -12,10 +12,10 @@ pub(super) fn look(seen: &Seen, style: Style, findings: &mut Vec<Finding>) {
     }
     if let Some(replicas) = seen.replicas.filter(|replicas| *replicas > 0) {
         findings.push(Finding::note(
-            format!("{replicas} replicas read its log, some time after it has answered"),
-            "a replica that takes over may not know the last locks and tokens: two can be in at once, and tokens can be given \
-             again",
-            "fence what the locks protect, or have the replicas confirm commits (semi-synchronous replication)",
+            format!("{replicas} replicas read the server's log asynchronously, after it has answered"),
+            "a replica that takes over may lack the latest locks and tokens: two holders can overlap, and \
+             tokens can be granted again",
+            "fence the resources, or let the replicas acknowledge commits (semi-synchronous replication)",
         ));
     }
     connections(seen, findings);
@@ -24,8 +24,8 @@ pub(super) fn look(seen: &Seen, style: Style, findings: &mut Vec<Finding>) {
 fn writes(seen: &Seen, findings: &mut Vec<Finding>) {
     if seen.is_on("read_only") || seen.is_on("super_read_only") || seen.is_on("innodb_read_only") {
         findings.push(Finding::problem(
-            "it takes no writes (read_only = ON): it is a replica, or somebody made it so",
-            "no lock can be taken, renewed or given back",
+            "the server accepts no writes (read_only = ON): it is a replica, or was made read-only",
+            "no lock can be taken, renewed or released",
             "name the primary in the URL",
         ));
     }
@@ -34,30 +34,32 @@ fn writes(seen: &Seen, findings: &mut Vec<Finding>) {
 fn galera(seen: &Seen, style: Style, findings: &mut Vec<Finding>) {
     if style == Style::Session {
         findings.push(Finding::problem(
-            "it is a node of a Galera cluster (wsrep_on = ON)",
-            "GET_LOCK is only one node's, so no lock can be taken with ?style=session",
+            "the server is a node of a Galera cluster (wsrep_on = ON)",
+            "GET_LOCK works on one node only, so no lock can be taken with ?style=session",
             "leave out ?style=session, and send all locks to one node",
         ));
         return;
     }
     findings.push(Finding::note(
-        "it is a node of a Galera cluster (wsrep_on = ON)",
-        "two nodes may decide at once, and one is told so only when it commits: locks go on, but more slowly. Sequences do not \
-         rise there across nodes, and GET_LOCK is only one node's",
-        "send all locks to one node, use ?dialect=mysql (which new tables here get by themselves), and never ?style=session",
+        "the server is a node of a Galera cluster (wsrep_on = ON)",
+        "two nodes may grant at once, and one of them learns of the conflict only at commit: locks work, \
+         but more slowly. Sequences do not increase across nodes, and GET_LOCK works on one node only",
+        "send all locks to one node, use ?dialect=mysql (the default for new tables here), and never \
+         ?style=session",
     ));
     if seen.tables.as_deref() == Some("mariadb") {
         findings.push(Finding::problem(
-            "its tables of locks draw tokens from a sequence",
-            "each node of Galera draws from a part of its own, so that a later lock may get a smaller token",
-            "use tables that were made with ?dialect=mysql, under another ?table_prefix=",
+            "the lock tables draw tokens from a sequence",
+            "each Galera node draws from its own part of the sequence, so that a later lock may get a \
+             smaller token",
+            "use tables that were created with ?dialect=mysql, under another ?table_prefix=",
         ));
     }
     if seen.status.get("wsrep_ready").is_some_and(|ready| ready != "ON") {
         findings.push(Finding::problem(
             "this node has lost its cluster (wsrep_ready = OFF)",
-            "it takes no statements",
-            "bring it back into its cluster, or name another node",
+            "it executes no statements",
+            "let it rejoin its cluster, or name another node",
         ));
     }
 }
@@ -68,9 +70,9 @@ fn connections(seen: &Seen, findings: &mut Vec<Finding>) {
     };
     if used * 10 >= most * 8 {
         findings.push(Finding::note(
-            format!("{used} of its {most} connections are in use (max_connections)"),
-            "who finds none left can take no lock, and renews none",
-            "raise max_connections, or have others use fewer",
+            format!("{used} of the server's {most} connections are in use (max_connections)"),
+            "a client that gets no connection can take no lock and renew none",
+            "raise max_connections, or let other programs use fewer",
         ));
     }
 }

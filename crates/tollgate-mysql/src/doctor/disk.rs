@@ -10,34 +10,34 @@ pub(super) fn is_durable(seen: &Seen) -> bool {
         && seen.setting("innodb_flush_method") != Some("nosync")
 }
 
-const FREE: &str = "a lock that was given in the last second may be free after a power cut, and its token given again: two can \
-                    be in at once";
+const FREE: &str = "a lock that was granted in the last second may be free after a power cut, and its \
+                    token granted again: two holders can overlap";
 
 pub(super) fn look(seen: &Seen, findings: &mut Vec<Finding>) {
     findings.push(match seen.setting("innodb_flush_log_at_trx_commit") {
         Some("1") | None => Finding::fine(
-            "every commit is on its disk before it is answered (innodb_flush_log_at_trx_commit = 1)",
+            "every commit is on disk before it is answered (innodb_flush_log_at_trx_commit = 1)",
         ),
         Some(other) => Finding::problem(
             format!(
-                "commits are answered before they are on its disk (innodb_flush_log_at_trx_commit = {other})"
+                "commits are answered before they are on disk (innodb_flush_log_at_trx_commit = {other})"
             ),
             FREE,
-            "set innodb_flush_log_at_trx_commit = 1; fence what the locks protect",
+            "set innodb_flush_log_at_trx_commit = 1; fence the resources",
         ),
     });
     if seen.setting("innodb_flush_method") == Some("nosync") {
         findings.push(Finding::problem(
-            "it never waits for its disk (innodb_flush_method = nosync)",
+            "the server never waits for its disk (innodb_flush_method = nosync)",
             FREE,
             "set another innodb_flush_method",
         ));
     }
     if seen.setting("innodb_doublewrite") == Some("OFF") {
         findings.push(Finding::note(
-            "half-written pages cannot be mended after a power cut (innodb_doublewrite = OFF)",
-            "the tables of locks may be damaged then, and no lock can be taken",
-            "set innodb_doublewrite = ON, unless its disk writes pages in one piece",
+            "torn pages cannot be repaired after a power cut (innodb_doublewrite = OFF)",
+            "the lock tables may then be damaged, and no lock can be taken",
+            "set innodb_doublewrite = ON, unless the disk writes pages atomically",
         ));
     }
     if seen.is_on("log_bin") {
@@ -49,17 +49,17 @@ fn look_at_log(seen: &Seen, findings: &mut Vec<Finding>) {
     if seen.number("sync_binlog").is_some_and(|sync| sync != 1) {
         findings.push(Finding::note(
             format!(
-                "its binary log may lack the last commits after a power cut (sync_binlog = {})",
+                "the binary log may lack the last commits after a power cut (sync_binlog = {})",
                 seen.settings["sync_binlog"]
             ),
-            "its own locks are kept all the same, but a replica that takes over may not know them",
+            "the server keeps its own locks, but a replica that takes over may lack them",
             "set sync_binlog = 1 if replicas take over",
         ));
     }
     if seen.setting("binlog_format") == Some("STATEMENT") {
         findings.push(Finding::problem(
-            "its binary log keeps statements (binlog_format = STATEMENT)",
-            "locks need READ COMMITTED, and InnoDB refuses to log that as statements",
+            "the binary log is statement-based (binlog_format = STATEMENT)",
+            "locks need READ COMMITTED, and InnoDB refuses statement-based logging at that level",
             "set binlog_format = MIXED or ROW",
         ));
     }

@@ -7,7 +7,7 @@ mod seen;
 mod version;
 
 use tollgate_core::guarantees::Basis;
-use tollgate_core::{Checkup, Fault, Guarantees, Result};
+use tollgate_core::{BoxFuture, Checkup, Fault, Finding, Guarantees, Result};
 use tollgate_sql::{Style, of_leases};
 
 use crate::config::MySqlConfig;
@@ -18,21 +18,26 @@ use seen::Seen;
 ///
 /// # Errors
 /// `Unavailable` if it cannot be reached, `Denied` if it does not let us in; what is wrong with it is a finding.
-pub async fn examine(config: MySqlConfig, style: Style) -> Result<Checkup> {
-    config.check()?;
-    let seen = Seen::look(&config).await?;
-    let mut findings = Vec::new();
-    version::look(&seen, &mut findings);
-    access::look(&seen, &mut findings);
-    disk::look(&seen, &mut findings);
-    cluster::look(&seen, style, &mut findings);
-    findings.extend(seen.clock.iter().flat_map(|clock| clock.findings("")));
-    let (declared, of) = match style {
-        Style::Lease => (of_leases("mysql"), ""),
-        Style::Session => (capabilities_of_sessions(), "GET_LOCK of "),
-    };
-    let subject = format!("{of}{} at {}", seen.kind(), config.host);
-    Ok(Checkup { subject, findings, guarantees: guarantees(&declared.guarantees, &seen) })
+pub fn examine(config: MySqlConfig, style: Style) -> BoxFuture<'static, Result<Checkup>> {
+    Box::pin(async move {
+        config.check()?;
+        let seen = Seen::look(&config).await?;
+        let mut findings = Vec::new();
+        version::look(&seen, &mut findings);
+        access::look(&seen, &mut findings);
+        disk::look(&seen, &mut findings);
+        cluster::look(&seen, style, &mut findings);
+        findings.extend(config.notes().iter().map(|note| {
+            Finding::note(note.clone(), "this parameter of the URL has no effect", "remove it from the URL")
+        }));
+        findings.extend(seen.clock.iter().flat_map(|clock| clock.findings("")));
+        let (declared, of) = match style {
+            Style::Lease => (of_leases("mysql"), ""),
+            Style::Session => (capabilities_of_sessions(), "GET_LOCK of "),
+        };
+        let subject = format!("{of}{} at {}", seen.kind(), config.host);
+        Ok(Checkup { subject, findings, guarantees: guarantees(&declared.guarantees, &seen) })
+    })
 }
 
 /// What is declared for every server, and less for those that answer before they write to their disks.

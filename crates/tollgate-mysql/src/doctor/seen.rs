@@ -3,14 +3,15 @@
 use std::collections::HashMap;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Row};
 use tollgate_core::Result;
 use tollgate_core::far_clock::Reading;
 
 use crate::config::{MySqlConfig, TO_CONNECT};
-use crate::error::{Trouble, of_connect, silent_at};
+use crate::error::{Trouble, silent_at};
+use crate::ownership;
 use crate::schema::Tables;
+use crate::wire::{Wire, first, queried};
 
 /// How often the clock is read: the quickest answer says most.
 const READINGS: usize = 5;
@@ -28,6 +29,8 @@ pub(super) struct Seen {
     pub(super) grants: Vec<String>,
     /// The database that the tables are in.
     pub(super) database: String,
+    /// What of the tables and procedures others have made, why that matters, and what to do.
+    pub(super) stranger: Option<(String, String, String)>,
     /// Where tokens come from, if the tables are there.
     pub(super) tables: Option<String>,
     /// How many replicas read its log; none if this user may not ask.
@@ -50,25 +53,29 @@ impl Seen {
     }
 
     async fn ask(config: &MySqlConfig) -> Result<Self> {
-        let mut link = Conn::new(config.plain_options()?).await.map_err(|error| of_connect(error, config))?;
+        let mut link = Wire::open(config, config.plain_options()?).await?;
         let seen = Self::of(&mut link, config).await;
-        // It is closed by the server otherwise.
-        let _ = link.disconnect().await;
         seen.map_err(|trouble| trouble.not_done().into_error("the examination"))
     }
 
     async fn of(link: &mut Conn, config: &MySqlConfig) -> std::result::Result<Self, Trouble> {
-        let version: Option<String> = link.query_first("select version()").await.map_err(Trouble::of)?;
+        let version: Option<String> = first(link, "select version()").await?;
         let settings = pairs(link, "show global variables").await?;
         let status = pairs(link, "show global status").await?;
-        let grants: Vec<String> = link.query("show grants").await.map_err(Trouble::of)?;
+        let grants: Vec<String> = queried(link, "show grants").await?;
         let asked = Tables::new(&config.table_prefix).named("select dialect from tollgate_version");
-        let tables = match link.query_first(asked).await.map_err(Trouble::of) {
-            Ok(dialect) => dialect,
-            Err(trouble) if trouble.is_missing() || trouble.is_denied() => None,
-            Err(trouble) => return Err(trouble),
+        let tables = Tables::new(&config.table_prefix);
+        let stranger = ownership::look(link, &tables, config.owner.as_deref()).await?;
+        // What others have put there is not read.
+        let tables = match stranger {
+            Some(_) => None,
+            None => match first(link, &asked).await {
+                Ok(dialect) => dialect,
+                Err(trouble) if trouble.is_missing() || trouble.is_denied() => None,
+                Err(trouble) => return Err(trouble),
+            },
         };
-        let replicas = match link.query::<Row, _>("show slave hosts").await.map_err(Trouble::of) {
+        let replicas = match queried::<Row>(link, "show slave hosts").await {
             Ok(rows) => Some(rows.len()),
             Err(trouble) if trouble.is_answer() => None,
             Err(trouble) => return Err(trouble),
@@ -79,6 +86,7 @@ impl Seen {
             status,
             grants,
             database: config.database.clone(),
+            stranger: stranger.map(|found| (found.what(), found.why(), found.advice())),
             tables,
             replicas,
             clock: of_clock(link).await?,
@@ -109,7 +117,7 @@ impl Seen {
 }
 
 async fn pairs(link: &mut Conn, question: &str) -> std::result::Result<HashMap<String, String>, Trouble> {
-    let rows: Vec<(String, String)> = link.query(question).await.map_err(Trouble::of)?;
+    let rows: Vec<(String, String)> = queried(link, question).await?;
     Ok(rows.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value)).collect())
 }
 
@@ -118,7 +126,7 @@ async fn of_clock(link: &mut Conn) -> std::result::Result<Option<Reading>, Troub
     for _ in 0..READINGS {
         let (asked, before) = (Instant::now(), SystemTime::now());
         let question = "select timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))";
-        let theirs: Option<i64> = link.query_first(question).await.map_err(Trouble::of)?;
+        let theirs: Option<i64> = first(link, question).await?;
         let round_trip = asked.elapsed();
         let Some(theirs) = theirs else { continue };
         let ours = before.duration_since(UNIX_EPOCH).unwrap_or_default() + round_trip / 2;

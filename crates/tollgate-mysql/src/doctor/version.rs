@@ -11,18 +11,18 @@ pub(super) fn look(seen: &Seen, findings: &mut Vec<Finding>) {
     };
     let shown = &seen.version;
     findings.push(match numbers(shown) {
-        Some(found) if found >= wanted => Finding::fine(format!("it is {kind} {shown}")),
+        Some(found) if found >= wanted => Finding::fine(format!("the server is {kind} {shown}")),
         _ => Finding::problem(
-            format!("it is {kind} {shown}"),
-            format!("locks are written for {kind} {}.{} and later", wanted.0, wanted.1),
+            format!("the server is {kind} {shown}"),
+            format!("locks support {kind} {}.{} and later", wanted.0, wanted.1),
             "use a newer server",
         ),
     });
     if kind == "MySQL" {
         findings.push(Finding::note(
-            "locks are tested on MariaDB, with the statements that MySQL understands, and not on MySQL itself",
-            "it may differ in something that nobody has seen",
-            "try it out under load, and fence what the locks protect",
+            "locks are tested on MariaDB, with statements that MySQL understands, and not on MySQL itself",
+            "MySQL may differ in a way that was not tested",
+            "test under load, and fence the resources",
         ));
     }
 }

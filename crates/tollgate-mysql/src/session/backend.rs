@@ -10,15 +10,16 @@ use tollgate_core::wait::Outage;
 use tollgate_core::{
     Age, Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Contention, Deadline, Details,
     Error, ErrorKind, Event, Extension, Grant, Keeper, LockName, LockState, LossCause, Mode, Release, Result,
-    Revocation, Token, events,
+    Revocation, RevokeMode, Token, events,
 };
 use tollgate_sql::{of_sessions, within};
 
 use super::books::{Books, Entry};
 use super::clerk::Clerk;
 use super::connection::Connection;
-use super::desk::{Desk, TO_ANSWER};
+use super::desk::{Desk, TO_ANSWER, may_not_end};
 use super::key::key;
+use super::marks::Mark;
 use super::view;
 use crate::config::MySqlConfig;
 use crate::error::{Trouble, silent};
@@ -57,15 +58,17 @@ impl SessionBackend {
     /// # Errors
     /// `Config` on Galera and behind a proxy that lends connections; `Denied` where this user may not log in, or not create what
     /// is missing; `Unavailable` if the server cannot be reached.
-    pub async fn connect(config: MySqlConfig, clock: Arc<dyn Clock>) -> Result<Self> {
-        let shared = Arc::new(Shared {
-            desk: Desk::connect(config).await?,
-            books: Books::default(),
-            clerk: Clerk::default(),
-            clock,
-            keeper: Keeper::global()?,
-        });
-        Ok(Self { shared, capabilities: capabilities_of_sessions() })
+    pub fn connect(config: MySqlConfig, clock: Arc<dyn Clock>) -> BoxFuture<'static, Result<Self>> {
+        Box::pin(async move {
+            let shared = Arc::new(Shared {
+                desk: Desk::connect(config).await?,
+                books: Books::default(),
+                clerk: Clerk::default(),
+                clock,
+                keeper: Keeper::global()?,
+            });
+            Ok(Self { shared, capabilities: capabilities_of_sessions() })
+        })
     }
 }
 
@@ -82,9 +85,7 @@ impl Shared {
                 let token = entry.state().token;
                 return match token {
                     Some(token) => Ok(Some(Grant::new(claim, token, Deadline::Never))),
-                    None => {
-                        Err(Error::new(ErrorKind::Unavailable, "this very claim is being asked for already"))
-                    }
+                    None => Err(Error::new(ErrorKind::Unavailable, "this claim is already being taken")),
                 };
             }
             let connection = self.desk.lend().await?;
@@ -122,6 +123,7 @@ impl Shared {
         if !entry.waits {
             return Ok(None);
         }
+        entry.claim.wait_status.set_queued();
         let mut lost = entry.lost.subscribe();
         tokio::select! {
             biased;
@@ -129,7 +131,7 @@ impl Shared {
                 Some(token) => Ok(Some((token, true))),
                 None => Err(silent(TO_ANSWER)),
             },
-            _ = lost.wait_for(|lost| *lost) => Err(silent(TO_ANSWER)),
+            _ = lost.wait_for(Option::is_some) => Err(silent(TO_ANSWER)),
         }
     }
 
@@ -150,7 +152,9 @@ impl Shared {
         loop {
             let error = match self.ask(claim, true).await {
                 Ok(Some(grant)) => return Ok(Grant { waited: grant.waited || waited, ..grant }),
-                Ok(None) => Error::new(ErrorKind::Unavailable, "the server took the request for an old one"),
+                Ok(None) => {
+                    Error::new(ErrorKind::Unavailable, "the server took the request for an earlier one")
+                }
                 Err(error) => error,
             };
             waited |= self.books.find(claim.owner).is_some_and(|entry| entry.state().queued);
@@ -208,9 +212,10 @@ impl Shared {
         }
     }
 
-    /// The server has forgotten it, or cannot be asked: whoever holds it is told, and the server is, too.
+    /// The server has forgotten it, or cannot be asked: the holder is told, and the server is, too.
     pub(super) fn give_up(self: &Arc<Self>, entry: &Arc<Entry>) {
-        if entry.lost.send_replace(true) {
+        entry.lose(LossCause::SessionEnded);
+        if std::mem::replace(&mut entry.state().given_up, true) {
             return;
         }
         let (shared, entry) = (self.clone(), entry.clone());
@@ -221,6 +226,25 @@ impl Shared {
                 tokio::time::sleep(pause).await;
             }
         }));
+    }
+
+    /// Marks a grant, and ends its connection if that is wanted. The mark comes first: the holder looks for it when its
+    /// connection is gone.
+    async fn revoke(&self, name: &LockName, token: Token, mode: RevokeMode) -> Result<Revocation> {
+        let Some(connection) = view::holder(&self.desk, name, token).await? else {
+            return Ok(Revocation::NotHeld);
+        };
+        self.desk.mark(&Mark::of(name, connection, token)).await?;
+        if mode == RevokeMode::Ask {
+            return Ok(Revocation::Pending);
+        }
+        match self.desk.place_of(connection).await? {
+            Some(place) => self.desk.end(&place).await?,
+            // Other users' connections are not shown to every user.
+            None if view::user(&self.desk, name).await? == Some(connection) => return Err(may_not_end()),
+            None => {}
+        }
+        Ok(Revocation::Revoked)
     }
 
     /// Asks the server whether it has a lock for us.
@@ -240,7 +264,7 @@ fn refused(trouble: Trouble, entry: &Entry) -> Error {
     let canceled = trouble.code().is_some();
     let error = trouble.into_error("the acquire");
     if canceled && entry.waits && error.kind() == ErrorKind::Unavailable {
-        return Error::new(ErrorKind::Unavailable, "the wait was ended from outside; try again")
+        return Error::new(ErrorKind::Unavailable, "the wait was cancelled on the server; try again")
             .caused_by(error);
     }
     error
@@ -281,11 +305,17 @@ impl Backend for SessionBackend {
             if let Some(details) = details {
                 self.shared.say(&entry, details).await?;
             }
-            if !*entry.lost.borrow() && self.shared.is_held(&entry).await? {
-                return Ok(Extension::Extended { deadline: Deadline::Never });
+            let is_held = entry.loss().is_none() && self.shared.is_held(&entry).await?;
+            if entry.loss().is_none() {
+                self.shared.look_for_marks(std::slice::from_ref(&entry)).await;
             }
-            self.shared.give_up(&entry);
-            Ok(Extension::Lost { cause: LossCause::SessionEnded })
+            if !is_held && entry.loss() != Some(LossCause::Revoked) {
+                self.shared.give_up(&entry);
+            }
+            Ok(match entry.loss() {
+                Some(cause) => Extension::Lost { cause },
+                None => Extension::Extended { deadline: Deadline::Never },
+            })
         })
     }
 
@@ -302,9 +332,9 @@ impl Backend for SessionBackend {
         let entry = self.shared.books.held(grant);
         Some(Box::pin(async move {
             let Some(entry) = entry else { return LossCause::Gone };
-            let told = entry.lost.subscribe().wait_for(|lost| *lost).await.is_ok();
-            if told && !entry.state().over {
-                return LossCause::SessionEnded;
+            let told = entry.lost.subscribe().wait_for(Option::is_some).await.is_ok();
+            if let Some(cause) = entry.loss().filter(|_| told && !entry.state().over) {
+                return cause;
             }
             // It was released: nothing can be lost any more.
             std::future::pending().await
@@ -317,28 +347,25 @@ impl Backend for SessionBackend {
 
     fn list(&self, prefix: &str) -> BoxStream<'_, Result<LockState>> {
         let prefix = prefix.to_owned();
-        let listed = async move {
-            match view::list(&self.shared.desk, &prefix).await {
-                Ok(states) => states.into_iter().map(Ok).collect(),
-                Err(error) => vec![Err(error)],
-            }
-        };
-        Box::pin(stream::once(listed).flat_map(stream::iter))
+        one_by_one(async move { view::list(&self.shared.desk, &prefix).await })
     }
 
     fn events(&self, prefix: &str) -> BoxStream<'_, Result<Event>> {
-        events::poll(self, self.shared.clock.clone(), prefix, EVENTS_EVERY)
+        let (prefix, desk) = (prefix.to_owned(), &self.shared.desk);
+        let list = move || {
+            let prefix = prefix.clone();
+            one_by_one(async move { view::list_written(desk, &prefix).await })
+        };
+        events::poll_with(list, self.shared.clock.clone(), EVENTS_EVERY)
     }
 
-    fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>> {
-        Box::pin(async move {
-            let desk = &self.shared.desk;
-            let Some(connection) = view::holder(desk, name, token).await? else {
-                return Ok(Revocation::NotHeld);
-            };
-            desk.end(&connection).await.map_err(|error| error.on(name))?;
-            Ok(Revocation::Revoked)
-        })
+    fn revoke<'a>(
+        &'a self,
+        name: &'a LockName,
+        token: Token,
+        mode: RevokeMode,
+    ) -> BoxFuture<'a, Result<Revocation>> {
+        Box::pin(async move { self.shared.revoke(name, token, mode).await.map_err(|error| error.on(name)) })
     }
 
     fn age(&self) -> BoxFuture<'_, Result<Age>> {
@@ -346,7 +373,7 @@ impl Backend for SessionBackend {
             let now = "select timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))";
             let told =
                 self.shared.desk.ask(now.to_owned()).await?.first().and_then(|row| row.get::<u64, _>(0));
-            told.map(Age).ok_or_else(|| Error::new(ErrorKind::Unexpected, "the server tells no time"))
+            told.map(Age).ok_or_else(|| Error::new(ErrorKind::Unexpected, "the server reported no time"))
         })
     }
 
@@ -359,4 +386,17 @@ impl std::fmt::Debug for SessionBackend {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("SessionBackend")
     }
+}
+
+/// The locks of a listing, or its error.
+fn one_by_one<'a>(
+    listing: impl Future<Output = Result<Vec<LockState>>> + Send + 'a,
+) -> BoxStream<'a, Result<LockState>> {
+    let listed = async move {
+        match listing.await {
+            Ok(states) => states.into_iter().map(Ok).collect(),
+            Err(error) => vec![Err(error)],
+        }
+    };
+    Box::pin(stream::once(listed).flat_map(stream::iter))
 }

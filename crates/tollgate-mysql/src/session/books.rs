@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
-use tollgate_core::{Claim, Details, Grant, OwnerId, Token};
+use tollgate_core::{Claim, Details, Grant, LossCause, OwnerId, Token};
 
 use super::connection::Connection;
+use super::marks::Mark;
 use crate::place::Place;
 
 /// How long a lock is held, or waited for, before that is written down for those who look.
@@ -24,8 +25,8 @@ pub(super) struct Entry {
     /// None once the connection is lost.
     pub(super) connection: tokio::sync::Mutex<Option<Connection>>,
     state: Mutex<State>,
-    /// Told when the server has forgotten it.
-    pub(super) lost: watch::Sender<bool>,
+    /// Told when the server has forgotten it, or an operator has revoked it.
+    pub(super) lost: watch::Sender<Option<LossCause>>,
 }
 
 /// What is known of a claim.
@@ -40,6 +41,8 @@ pub(super) struct State {
     pub(super) outdated: bool,
     /// Something was written down, or may be.
     pub(super) written: bool,
+    /// The server has forgotten it, or could not be asked for too long.
+    pub(super) given_up: bool,
     pub(super) over: bool,
 }
 
@@ -47,10 +50,32 @@ impl Entry {
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Why it is lost, if it is.
+    pub(super) fn loss(&self) -> Option<LossCause> {
+        *self.lost.borrow()
+    }
+
+    /// Notes why it is lost. The first cause stays.
+    pub(super) fn lose(&self, cause: LossCause) {
+        self.lost.send_if_modified(|lost| lost.is_none() && lost.replace(cause).is_none());
+    }
+
+    /// What stands for its grant among those that operators broke; none before it is granted.
+    pub(super) fn mark(&self) -> Option<Mark> {
+        self.state().token.map(|token| Mark::of(&self.claim.name, self.place.id, token))
+    }
 }
 
-/// A connection whose lock is gone, if it lives, and its number.
-pub(super) type Leaver = (u32, Option<Connection>);
+/// A claim that is over: its connection, if that lives, and what was written of it.
+pub(super) struct Leaver {
+    /// The number of the connection.
+    pub(super) id: u32,
+    /// The mark of a grant that an operator broke.
+    pub(super) mark: Option<Mark>,
+    /// Kept until what was written is removed.
+    _connection: Option<Connection>,
+}
 
 /// All claims of this client that are not over.
 #[derive(Default)]
@@ -79,9 +104,10 @@ impl Books {
                 details: claim.details.clone(),
                 outdated: true,
                 written: false,
+                given_up: false,
                 over: false,
             }),
-            lost: watch::Sender::new(false),
+            lost: watch::Sender::new(None),
         });
         self.entries().insert(claim.owner, entry.clone());
         entry
@@ -102,12 +128,13 @@ impl Books {
     /// must be removed first.
     pub(super) fn strike_out(&self, entry: &Entry, connection: Option<Connection>) -> Option<Connection> {
         self.entries().remove(&entry.claim.owner);
+        let mark = entry.mark().filter(|_| entry.loss() == Some(LossCause::Revoked));
         let mut state = entry.state();
         state.over = true;
         if !state.written {
             return connection;
         }
-        self.leavers().push((entry.place.id, connection));
+        self.leavers().push(Leaver { id: entry.place.id, mark, _connection: connection });
         None
     }
 

@@ -92,13 +92,15 @@ impl Shared {
         if leavers.is_empty() {
             return;
         }
-        let ids: Vec<String> = leavers.iter().map(|(id, _)| id.to_string()).collect();
+        let ids: Vec<String> = leavers.iter().map(|leaver| leaver.id.to_string()).collect();
         let forget =
             format!("delete from {} where connection in ({})", self.desk.texts.sessions, ids.join(", "));
         if self.desk.ask(forget).await.is_err() {
             // It is tried again.
-            self.books.put_back(leavers);
+            return self.books.put_back(leavers);
         }
+        // What stays is removed when its time is over.
+        let _ = self.desk.unmark(leavers.iter().filter_map(|leaver| leaver.mark.as_ref())).await;
         // Their connections belong to runtimes that may be gone: they are closed.
     }
 
@@ -119,7 +121,7 @@ impl Shared {
         self.clerk.is_needed(self);
         let (shared, entry) = (self.clone(), entry.clone());
         let said = self.keeper.spawn(async move { shared.write_down([entry]).await });
-        said.await.unwrap_or_else(|_| Err(silent(TO_ANSWER).into_error("what was said")))
+        said.await.unwrap_or_else(|_| Err(silent(TO_ANSWER).into_error("the update of this lock's record")))
     }
 
     /// Writes down of each of `entries` what is not as it was.
@@ -174,18 +176,22 @@ impl Shared {
         let before: Vec<bool> = entries.iter().map(|entry| entry.state().token.is_some()).collect();
         let questions: Vec<String> = entries.iter().map(known).collect();
         let Ok(rows) = self.desk.ask(questions.join(" union all ")).await else { return false };
+        let mut gone = Vec::new();
         for (entry, was_in) in entries.iter().zip(before) {
             let row = rows.iter().find(|row| row.get::<u32, _>(0) == Some(entry.place.id));
             let says = |place: usize| row.and_then(|row| row.get::<i64, _>(place)) == Some(1);
             let (holds, there) = (says(1), says(2));
             let mut state = entry.state();
             state.queued |= entry.waits && state.token.is_none() && there && !holds;
-            let lost = if was_in { !(holds && there) } else { entry.waits && state.queued && !there };
+            let is_gone = if was_in { !(holds && there) } else { entry.waits && state.queued && !there };
             drop(state);
-            if lost {
-                self.give_up(entry);
+            if is_gone {
+                gone.push(entry);
             }
         }
+        // Asked after that: an operator who ends a connection has marked its grant before.
+        self.look_for_marks(&entries).await;
+        gone.into_iter().for_each(|entry| self.give_up(entry));
         true
     }
 

@@ -8,9 +8,10 @@ use tollgate_core::{Error, ErrorKind, LockName, Result, Token};
 
 use super::key::key;
 use crate::config::{Dialect, MySqlConfig, TO_CONNECT};
-use crate::error::{Trouble, of_connect, silent_at};
+use crate::error::{Trouble, silent_at};
 use crate::place::Place;
 use crate::schema::Tables;
+use crate::wire::{Wire, collected, first};
 
 /// How long the server may let somebody wait, in seconds: a year.
 const FOR_EVER: i64 = 365 * 24 * 3600;
@@ -26,6 +27,7 @@ pub(super) struct Texts {
     wake: Option<String>,
     pub(super) seen: String,
     pub(super) sessions: String,
+    pub(super) revocations: String,
 }
 
 impl Texts {
@@ -42,6 +44,7 @@ impl Texts {
             wake: (dialect == Dialect::MariaDb).then(|| tables.named("call tollgate_wake()")),
             seen: tables.named(include_str!("sql/seen.sql")),
             sessions: tables.named("tollgate_sessions"),
+            revocations: tables.named("tollgate_revocations"),
         }
     }
 }
@@ -56,7 +59,7 @@ fn keep_variables(sql: &str, tables: &Tables) -> String {
 /// A connection.
 #[derive(Debug)]
 pub(super) struct Connection {
-    driver: Conn,
+    driver: Wire,
     place: Place,
     texts: Arc<Texts>,
     prepared: [Option<Statement>; 3],
@@ -70,40 +73,39 @@ impl Connection {
     /// Connects, and makes sure that the server knows the connection by the number that we do.
     pub(super) async fn open(config: &MySqlConfig, texts: &Arc<Texts>) -> Result<Self> {
         let opening = async {
-            let opened = Conn::new(config.lasting_options()?).await;
-            let mut driver = opened.map_err(|error| of_connect(error, config))?;
-            let told = driver.query_first("select connection_id(), @tollgate_turn := 0, @@wsrep_on").await;
+            let mut driver = Wire::open(config, config.lasting_options()?).await?;
+            let told = first(&mut driver, "select connection_id(), @tollgate_turn := 0, @@wsrep_on").await;
             let told: Option<(u32, Value, Value)> = match told {
                 Ok(told) => told,
                 // MySQL does not know Galera.
-                Err(_) => driver
-                    .query_first("select connection_id(), @tollgate_turn := 0, 0")
+                Err(_) => first(&mut driver, "select connection_id(), @tollgate_turn := 0, 0")
                     .await
-                    .map_err(|error| Trouble::of(error).not_done().into_error("a connection"))?,
+                    .map_err(|trouble| trouble.not_done().into_error("the connection setup"))?,
             };
             let Some((id, _, galera)) = told else {
-                return Err(Error::new(ErrorKind::Unexpected, "the server did not say who it is"));
+                return Err(Error::new(ErrorKind::Unexpected, "the server did not report its connection id"));
             };
             if mysql_async::from_value_opt::<i64>(galera).is_ok_and(|on| on == 1) {
                 return Err(Error::new(
                     ErrorKind::Config,
-                    "GET_LOCK is only one node's on Galera; leave out ?style=session: leases work there",
+                    "GET_LOCK works on one Galera node only; leave out ?style=session: leases work there",
                 ));
             }
             if id != driver.id() {
                 return Err(Error::new(
                     ErrorKind::Config,
-                    "a proxy in between lends connections, and locks with them: they would be somebody else's in the next \
-                     moment. Connect past it, or leave out ?style=session: leases work through it",
+                    "a proxy in between gives one connection to several clients in turn, and its locks \
+                     with it: the next client would own the lock. Connect directly, or leave out \
+                     ?style=session: leases work through it",
                 ));
             }
             let place = Place::of(&mut driver).await;
-            let place = place.map_err(|trouble| trouble.not_done().into_error("a connection"))?;
+            let place = place.map_err(|trouble| trouble.not_done().into_error("the connection setup"))?;
             Ok((driver, place))
         };
-        let (driver, place) = tokio::time::timeout(TO_CONNECT, opening)
+        let (driver, place) = tokio::time::timeout(config.to_connect, opening)
             .await
-            .unwrap_or_else(|_| Err(silent_at(config, TO_CONNECT)))?;
+            .unwrap_or_else(|_| Err(silent_at(config, config.to_connect)))?;
         Ok(Self { driver, place, texts: texts.clone(), prepared: Default::default(), turn: 0, used: false })
     }
 
@@ -112,7 +114,7 @@ impl Connection {
         let Some(wake) = self.texts.wake.clone() else { return Ok(()) };
         let woken = tokio::time::timeout(TO_CONNECT, self.driver.query_drop(wake)).await;
         let woken = woken.unwrap_or_else(|_| Err(mysql_async::DriverError::ConnectionClosed.into()));
-        woken.map_err(|error| Trouble::of(error).not_done().into_error("a connection"))
+        woken.map_err(|error| Trouble::of(error).not_done().into_error("the connection setup"))
     }
 
     /// Where it ends at the server.
@@ -173,10 +175,11 @@ impl Connection {
                 self.prepared[which].insert(made).clone()
             }
         };
-        let answer: Option<Option<i64>> =
-            self.driver.exec_first(statement, values).await.map_err(Trouble::of)?;
+        let mut result = self.driver.exec_iter(statement, values).await.map_err(Trouble::of)?;
+        let answer: Vec<Option<i64>> = collected(&mut result).await?;
+        result.drop_result().await.map_err(Trouble::of)?;
         self.used = true;
-        Ok(answer.flatten())
+        Ok(answer.into_iter().next().flatten())
     }
 }
 

@@ -4,17 +4,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use mysql_async::prelude::Queryable;
 use mysql_async::{Row, ServerError};
 use tokio::runtime::{Handle, Id};
-use tollgate_core::{Keeper, Result};
+use tollgate_core::{Error, ErrorKind, Keeper, Result};
 
 use super::connection::{Connection, Texts};
 use super::view::hex;
 use crate::config::MySqlConfig;
-use crate::error::{Trouble, silent};
+use crate::error::{Trouble, silent, silent_at};
 use crate::place::Place;
 use crate::schema::{self, Tables};
+use crate::wire::queried;
 
 /// How long a statement that does not wait for a lock may take.
 pub(super) const TO_ANSWER: Duration = Duration::from_secs(5);
@@ -22,6 +22,8 @@ pub(super) const TO_ANSWER: Duration = Duration::from_secs(5);
 const KEPT: (usize, Duration) = (2, Duration::from_secs(10));
 /// What the server says of a connection that it does not have.
 const UNKNOWN_THREAD: u16 = 1094;
+/// What it says of one that this user may not end.
+const OF_ANOTHER_USER: u16 = 1095;
 
 /// The connections.
 pub(super) struct Desk {
@@ -43,7 +45,9 @@ impl Desk {
         let wanted = config.dialect;
         let unknown = Texts::new(&tables, wanted.unwrap_or(crate::config::Dialect::MariaDb));
         let mut first = Connection::open(&config, &Arc::new(unknown)).await?;
-        let dialect = schema::install(first.driver(), &tables, wanted).await?;
+        let installing = schema::install(first.driver(), &tables, &config);
+        let installed = tokio::time::timeout(schema::PATIENCE, installing).await;
+        let dialect = installed.unwrap_or_else(|_| Err(silent_at(&config, schema::PATIENCE)))?;
         Ok(Self {
             texts: Arc::new(Texts::new(&tables, dialect)),
             config,
@@ -103,7 +107,7 @@ impl Desk {
                 }
                 let Some(connection) = place.as_mut() else { continue };
                 let was_used = connection.was_used();
-                let asking = async { connection.driver().query(sql.as_str()).await.map_err(Trouble::of) };
+                let asking = async { queried(connection.driver(), &sql).await };
                 let answer =
                     tokio::time::timeout(TO_ANSWER, asking).await.unwrap_or_else(|_| Err(silent(TO_ANSWER)));
                 connection.note_use();
@@ -161,9 +165,22 @@ impl Desk {
 }
 
 /// A connection that is gone cannot be ended: that is what was wanted.
-fn unless_gone(error: tollgate_core::Error) -> Result<()> {
+fn unless_gone(error: Error) -> Result<()> {
     let said = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<ServerError>());
-    if said.is_some_and(|said| said.code == UNKNOWN_THREAD) { Ok(()) } else { Err(error) }
+    match said.map(|said| said.code) {
+        Some(UNKNOWN_THREAD) => Ok(()),
+        Some(OF_ANOTHER_USER) => Err(may_not_end().caused_by(error)),
+        _ => Err(error),
+    }
+}
+
+/// What a user is told that cannot put a holder out.
+pub(super) fn may_not_end() -> Error {
+    Error::new(
+        ErrorKind::Denied,
+        "the connection belongs to another user: only that user may end it, or a user with the privileges \
+         PROCESS and CONNECTION ADMIN; if this was to break a lock, its holder was asked to leave",
+    )
 }
 
 #[cfg(test)]
@@ -177,6 +194,7 @@ mod tests {
             Trouble::of(mysql_async::Error::Server(error)).into_error("the request")
         };
         assert!(unless_gone(said(UNKNOWN_THREAD)).is_ok());
-        assert!(unless_gone(said(1095)).is_err(), "it is there, and somebody else's");
+        let refused = unless_gone(said(OF_ANOTHER_USER)).expect_err("it is there, and another user's");
+        assert_eq!(refused.kind(), ErrorKind::Denied);
     }
 }

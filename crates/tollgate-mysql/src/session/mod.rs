@@ -13,6 +13,7 @@ mod clerk;
 mod connection;
 mod desk;
 mod key;
+mod marks;
 mod view;
 
 pub use backend::SessionBackend;

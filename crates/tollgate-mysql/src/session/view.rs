@@ -8,7 +8,6 @@ use tollgate_core::{Details, Holder, LockName, LockState, Mode, Result, Token, W
 
 use super::desk::Desk;
 use super::key::key;
-use crate::place::Place;
 
 /// How long it may take until somebody who has come is written down, and how often that is looked at.
 const UNTIL_NOTED: (Duration, Duration) = (Duration::from_millis(600), Duration::from_millis(20));
@@ -51,7 +50,7 @@ async fn seen(desk: &Desk) -> Result<Vec<Seen>> {
 }
 
 /// The connection that has a lock.
-async fn user(desk: &Desk, name: &LockName) -> Result<Option<u32>> {
+pub(super) async fn user(desk: &Desk, name: &LockName) -> Result<Option<u32>> {
     let question = format!("select is_used_lock(x'{}')", hex(key(name).as_bytes()));
     Ok(desk.ask(question).await?.first().and_then(|row| row.get::<Option<u32>, _>(0)).flatten())
 }
@@ -84,6 +83,11 @@ pub(super) async fn inspect(desk: &Desk, name: &LockName) -> Result<Option<LockS
 /// this waits until who has just come is written down.
 pub(super) async fn list(desk: &Desk, prefix: &str) -> Result<Vec<LockState>> {
     tokio::time::sleep(UNTIL_LISTED).await;
+    list_written(desk, prefix).await
+}
+
+/// All locks whose names start with `prefix` that are written down by now.
+pub(super) async fn list_written(desk: &Desk, prefix: &str) -> Result<Vec<LockState>> {
     let seen = seen(desk).await?;
     let mut by_name: BTreeMap<&str, Vec<&Seen>> = BTreeMap::new();
     for one in seen.iter().filter(|one| one.name.starts_with(prefix)) {
@@ -97,8 +101,8 @@ pub(super) async fn list(desk: &Desk, prefix: &str) -> Result<Vec<LockState>> {
     Ok(states.collect())
 }
 
-/// Where the holder of `name` with `token` is.
-pub(super) async fn holder(desk: &Desk, name: &LockName, token: Token) -> Result<Option<Place>> {
+/// The connection of the holder of `name` with `token`.
+pub(super) async fn holder(desk: &Desk, name: &LockName, token: Token) -> Result<Option<u32>> {
     let (patience, pause) = UNTIL_NOTED;
     let started = Instant::now();
     loop {
@@ -106,7 +110,7 @@ pub(super) async fn holder(desk: &Desk, name: &LockName, token: Token) -> Result
         let seen = seen(desk).await?;
         let noted = seen.iter().find(|one| Some(one.connection) == user && one.name == name.as_str());
         match (user, noted.and_then(|one| one.token)) {
-            (Some(connection), Some(noted)) if noted == token => return desk.place_of(connection).await,
+            (Some(connection), Some(noted)) if noted == token => return Ok(Some(connection)),
             (Some(_), Some(_)) => return Ok(None),
             (Some(_), None) if started.elapsed() < patience => tokio::time::sleep(pause).await,
             _ => return Ok(None),

@@ -10,7 +10,7 @@ use tollgate_core::wait::Outage;
 use tollgate_core::{
     Age, Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Contention, Deadline, Details,
     Error, ErrorKind, Event, Extension, Grant, Keeper, LockName, LockState, LossCause, Mode, Release, Result,
-    Revocation, Token, events,
+    Revocation, RevokeMode, Token, events,
 };
 use tollgate_sql::of_sessions;
 
@@ -21,6 +21,7 @@ use super::sessions::{Sessions, TO_ANSWER, answered};
 use super::texts::{Step, Texts};
 use super::{lost, view};
 use crate::config::PostgresConfig;
+use crate::driven::Value;
 use crate::error::Trouble;
 use crate::names::Names;
 
@@ -59,17 +60,23 @@ impl AdvisoryBackend {
     /// # Errors
     /// `Config` behind a pooler that does not leave connections their server process; `Denied` where this user may not log in,
     /// or not create what is missing; `Unavailable` if PostgreSQL cannot be reached.
-    pub async fn connect(config: PostgresConfig, key: Option<i64>, clock: Arc<dyn Clock>) -> Result<Self> {
-        config.check()?;
-        let texts = Texts::new(&Names::of(&config.schema, &config.table_prefix), key);
-        let shared = Arc::new(Shared {
-            sessions: Sessions::connect(config, texts).await?,
-            books: Books::default(),
-            clerk: Clerk::default(),
-            clock,
-            keeper: Keeper::global()?,
-        });
-        Ok(Self { shared, capabilities: capabilities_of_advisory() })
+    pub fn connect(
+        config: PostgresConfig,
+        key: Option<i64>,
+        clock: Arc<dyn Clock>,
+    ) -> BoxFuture<'static, Result<Self>> {
+        Box::pin(async move {
+            config.check()?;
+            let texts = Texts::new(&Names::of(&config.schema, &config.table_prefix), key);
+            let shared = Arc::new(Shared {
+                sessions: Sessions::connect(config, texts).await?,
+                books: Books::default(),
+                clerk: Clerk::default(),
+                clock,
+                keeper: Keeper::global()?,
+            });
+            Ok(Self { shared, capabilities: capabilities_of_advisory() })
+        })
     }
 
     /// Makes every later token of every lock larger than `floor`, as a move from another engine needs it.
@@ -95,7 +102,7 @@ impl Shared {
             let token = entry.state().token;
             return match token {
                 Some(token) => Ok(Asked::Granted(Grant::new(claim, token, Deadline::Never))),
-                None => Err(Error::new(ErrorKind::Unavailable, "this very claim is being asked for already")),
+                None => Err(Error::new(ErrorKind::Unavailable, "this claim is already being taken")),
             };
         }
         let session = self.sessions.lend().await?;
@@ -159,7 +166,7 @@ impl Shared {
             let error = match self.ask(claim, true).await {
                 Ok(Asked::Granted(grant)) => return Ok(Grant { waited: grant.waited || waited, ..grant }),
                 Ok(Asked::Busy) => {
-                    Error::new(ErrorKind::Unavailable, "PostgreSQL took the request for an old one")
+                    Error::new(ErrorKind::Unavailable, "PostgreSQL took the request for an earlier one")
                 }
                 Err(error) => error,
             };
@@ -213,6 +220,33 @@ impl Shared {
         }
     }
 
+    /// Marks a grant, and ends its connection if that is wanted. The mark comes first: the holder looks for it when its
+    /// connection is gone.
+    async fn revoke(&self, name: &LockName, token: Token, mode: RevokeMode) -> Result<Revocation> {
+        let sessions = &self.sessions;
+        let Some(place) = view::holder(sessions, name, token).await? else {
+            return Ok(Revocation::NotHeld);
+        };
+        let number = token.get() as i64;
+        let values: [(Value<'_>, Type); 2] = [(&&*place.label, Type::TEXT), (&number, Type::INT8)];
+        if sessions.ask(&sessions.texts.mark, &values).await?.is_empty() {
+            return Ok(Revocation::NotHeld);
+        }
+        if mode == RevokeMode::Ask {
+            return Ok(Revocation::Pending);
+        }
+        sessions.end(&place).await.map_err(|error| match error.kind() {
+            ErrorKind::Denied => Error::new(
+                ErrorKind::Denied,
+                "the holder was asked to leave, but its connection was not ended: only its own user, a \
+                 member of that role or of pg_signal_backend, may end it",
+            )
+            .caused_by(error),
+            _ => error,
+        })?;
+        Ok(Revocation::Revoked)
+    }
+
     /// Asks over the connection of a lock whether it is there, and notes it if not.
     pub(super) async fn is_connected(self: &Arc<Self>, entry: &Arc<Entry>, limit: Duration) -> bool {
         let mut place = entry.session.lock().await;
@@ -249,7 +283,7 @@ fn step(mode: Mode, waits: bool) -> Result<Step> {
         (Mode::Shared, false) => Ok(Step::TryShared),
         (Mode::Shared, true) => Ok(Step::WaitShared),
         (Mode::Permit { .. }, _) => {
-            Err(Error::unsupported("PostgreSQL's advisory locks know no permits; leave out ?style=advisory"))
+            Err(Error::unsupported("PostgreSQL's advisory locks have no permits; leave out ?style=advisory"))
         }
     }
 }
@@ -259,20 +293,20 @@ fn refused(trouble: Trouble, entry: &Entry) -> Error {
     let canceled = trouble.is_answer();
     let error = trouble.into_error("the acquire");
     if canceled && entry.waits && error.kind() == ErrorKind::Unavailable {
-        return Error::new(ErrorKind::Unavailable, "the wait was ended from outside; try again")
+        return Error::new(ErrorKind::Unavailable, "the wait was cancelled on the server; try again")
             .caused_by(error);
     }
     error
 }
 
 fn disconnected() -> Error {
-    Error::new(ErrorKind::Indeterminate, "the connection to PostgreSQL was lost while it waited")
+    Error::new(ErrorKind::Indeterminate, "the connection to PostgreSQL was lost during the wait")
 }
 
 fn collision(name: &LockName, other: &str) -> Error {
     Error::invalid(format!(
-        "{name:?} and {other:?} are one lock to PostgreSQL: both have the same number, and {other:?} is held; call one of \
-         them otherwise, or leave out ?style=advisory"
+        "{name:?} and {other:?} are the same lock to PostgreSQL: both have the same key, and {other:?} is \
+         held; rename one of them, or leave out ?style=advisory"
     ))
 }
 
@@ -314,9 +348,10 @@ impl Backend for AdvisoryBackend {
             if let Some(details) = details {
                 self.shared.say(&entry, details).await?;
             }
-            Ok(match self.shared.is_connected(&entry, lost::TO_PING).await {
-                true => Extension::Extended { deadline: Deadline::Never },
-                false => Extension::Lost { cause: LossCause::SessionEnded },
+            Ok(match self.shared.pinged(&entry).await {
+                Some(cause) => Extension::Lost { cause },
+                None if self.shared.is_revoked(&entry).await => Extension::Lost { cause: LossCause::Revoked },
+                None => Extension::Extended { deadline: Deadline::Never },
             })
         })
     }
@@ -354,31 +389,22 @@ impl Backend for AdvisoryBackend {
         events::poll(self, self.shared.clock.clone(), prefix, EVENTS_EVERY)
     }
 
-    fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>> {
-        Box::pin(async move {
-            let sessions = &self.shared.sessions;
-            let Some(place) = view::holder(sessions, name, token).await? else {
-                return Ok(Revocation::NotHeld);
-            };
-            sessions.end(&place).await.map_err(|error| match error.kind() {
-                ErrorKind::Denied => Error::new(
-                    ErrorKind::Denied,
-                    "only the holder's own user, a member of it or of pg_signal_backend, may end its connection",
-                )
-                .caused_by(error)
-                .on(name),
-                _ => error.on(name),
-            })?;
-            Ok(Revocation::Revoked)
-        })
+    fn revoke<'a>(
+        &'a self,
+        name: &'a LockName,
+        token: Token,
+        mode: RevokeMode,
+    ) -> BoxFuture<'a, Result<Revocation>> {
+        Box::pin(async move { self.shared.revoke(name, token, mode).await.map_err(|error| error.on(name)) })
     }
 
     fn age(&self) -> BoxFuture<'_, Result<Age>> {
         Box::pin(async move {
             let now = "select (date_part('epoch', clock_timestamp()) * 1000000)::bigint";
             let rows = self.shared.sessions.ask(now, &[]).await?;
-            let row =
-                rows.first().ok_or_else(|| Error::new(ErrorKind::Unexpected, "the server tells no time"))?;
+            let row = rows
+                .first()
+                .ok_or_else(|| Error::new(ErrorKind::Unexpected, "the server reported no time"))?;
             Ok(Age(row.get::<_, i64>(0).unsigned_abs()))
         })
     }

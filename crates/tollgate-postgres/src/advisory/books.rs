@@ -43,6 +43,8 @@ pub(super) struct State {
     pub(super) outdated: bool,
     /// Something was written down, or may be.
     pub(super) written: bool,
+    /// An operator has marked it.
+    pub(super) revoked: bool,
     pub(super) over: bool,
 }
 
@@ -58,6 +60,12 @@ pub(super) enum Hopeless {
 impl Entry {
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// PostgreSQL has the claim in its queue.
+    pub(super) fn note_queued(&self) {
+        self.state().queued = true;
+        self.claim.wait_status.set_queued();
     }
 }
 
@@ -93,6 +101,7 @@ impl Books {
                 details: None,
                 outdated: true,
                 written: false,
+                revoked: false,
                 over: false,
             }),
             verdict: Notify::new(),

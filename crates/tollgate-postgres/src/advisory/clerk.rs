@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use tollgate_core::{Details, Result};
 
@@ -60,6 +61,7 @@ async fn work(shared: Weak<Shared>) {
         }
         shared.forget().await;
         shared.note().await;
+        shared.look_for_newly_queued().await;
         if last_round.elapsed() >= ROUND {
             shared.look_after_waiters().await;
             last_round = Instant::now();
@@ -120,7 +122,7 @@ impl Shared {
         self.clerk.is_needed(self);
         let (shared, entry) = (self.clone(), entry.clone());
         let said = self.keeper.spawn(async move { shared.write_down([entry]).await });
-        said.await.unwrap_or_else(|_| Err(silent(TO_ANSWER).into_error("what was said")))
+        said.await.unwrap_or_else(|_| Err(silent(TO_ANSWER).into_error("the update of this lock's record")))
     }
 
     /// Writes down of each of `entries` what is not as it was.
@@ -159,24 +161,51 @@ impl Shared {
         written.map(drop)
     }
 
+    /// Finds out which new claims PostgreSQL has in its queue: the statement that waits is answered only at the end.
+    async fn look_for_newly_queued(&self) {
+        let is_new = |entry: &Arc<Entry>| {
+            let state = entry.state();
+            entry.waits
+                && state.token.is_none()
+                && !state.queued
+                && !state.over
+                && entry.since.elapsed() >= WORTH_NOTING
+        };
+        for (entry, row) in self.standing_of(is_new).await {
+            let (there, granted): (bool, bool) = (row.get("there"), row.get("granted"));
+            if there && !granted {
+                entry.note_queued();
+            }
+        }
+    }
+
+    /// How PostgreSQL sees the claims that `are_meant`; nothing of a server that is away.
+    async fn standing_of(&self, are_meant: impl Fn(&Arc<Entry>) -> bool) -> Vec<(Arc<Entry>, Row)> {
+        let entries: Vec<_> = self.books.all().into_iter().filter(are_meant).collect();
+        if entries.is_empty() {
+            return Vec::new();
+        }
+        let labels: Vec<&str> = entries.iter().map(|entry| &*entry.place.label).collect();
+        let names: Vec<&str> = entries.iter().map(|entry| entry.claim.name.as_str()).collect();
+        let values: [(Value<'_>, Type); 2] = [(&labels, Type::TEXT_ARRAY), (&names, Type::TEXT_ARRAY)];
+        let rows = self.sessions.ask(&self.sessions.texts.standing, &values).await.unwrap_or_default();
+        let of_entry = |row: Row| {
+            let label: &str = row.get("session");
+            let entry = entries.iter().find(|entry| *entry.place.label == *label)?.clone();
+            Some((entry, row))
+        };
+        rows.into_iter().filter_map(of_entry).collect()
+    }
+
     /// Finds out whose wait will not end by itself: a silent connection says nothing of it.
     async fn look_after_waiters(&self) {
         let waiting = |entry: &Arc<Entry>| entry.waits && entry.state().token.is_none();
-        let waiters: Vec<_> = self.books.all().into_iter().filter(waiting).collect();
-        if waiters.is_empty() {
-            return;
-        }
-        let labels: Vec<&str> = waiters.iter().map(|entry| &*entry.place.label).collect();
-        let names: Vec<&str> = waiters.iter().map(|entry| entry.claim.name.as_str()).collect();
-        let values: [(Value<'_>, Type); 2] = [(&labels, Type::TEXT_ARRAY), (&names, Type::TEXT_ARRAY)];
-        // Of a server that is away nothing is known.
-        let Ok(rows) = self.sessions.ask(&self.sessions.texts.standing, &values).await else { return };
-        for row in rows {
-            let label: &str = row.get("session");
-            let Some(entry) = waiters.iter().find(|entry| *entry.place.label == *label) else { continue };
+        for (entry, row) in self.standing_of(waiting).await {
             let (there, granted): (bool, bool) = (row.get("there"), row.get("granted"));
+            if there && !granted {
+                entry.note_queued();
+            }
             let mut state = entry.state();
-            state.queued |= there && !granted;
             let patience = if there { UNHEARD } else { UNKNOWN };
             state.unheard = if granted || !there && state.queued { state.unheard + 1 } else { 0 };
             let silent = state.unheard >= patience;

@@ -2,21 +2,18 @@
 
 use std::sync::Arc;
 
-use tokio_postgres::config::Host;
-use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Config, NoTls, Row, SimpleQueryMessage, SimpleQueryRow, Statement};
-use tokio_postgres_rustls::MakeRustlsConnect;
+use tokio_postgres::{Config, Row, SimpleQueryMessage, SimpleQueryRow, Statement};
 use tollgate_core::{Error, ErrorKind, OwnerId, Result, Token};
+use tollgate_sql::within;
 
+use super::sessions::TO_ANSWER;
 use super::socket::{Socket, Stream};
 use super::texts::{STEPS, Step, Texts};
 use crate::config::PostgresConfig;
+use crate::dial::dial_over;
 use crate::driven::{Driven, Value};
-use crate::error::{Trouble, of_connect};
-
-/// The port of a server whose URL names none.
-const USUAL_PORT: u16 = 5432;
+use crate::error::{Trouble, silent_at};
 
 /// Where a connection ends at the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,48 +43,32 @@ pub(super) struct Session {
     texts: Arc<Texts>,
     prepared: [Option<Statement>; STEPS],
     place: Place,
+    /// Whether a notification under its own name reaches it.
+    listens: bool,
 }
 
 impl Session {
-    /// Connects to the first server of the URL that takes writes.
+    /// Connects to the server of the URL that takes writes.
     pub(super) async fn open(config: &PostgresConfig, texts: &Arc<Texts>) -> Result<Self> {
-        let mut last = None;
-        let mut ports = config.server.get_ports().iter().copied().cycle();
-        for host in config.server.get_hosts() {
-            let port = ports.next().unwrap_or(USUAL_PORT);
-            match Self::open_to(config, texts, host, port).await {
-                Ok(session) => return Ok(session),
-                // A wrong password is wrong everywhere.
-                Err(error) if error.kind() != ErrorKind::Unavailable => return Err(error),
-                Err(error) => last = Some(error),
-            }
-        }
-        Err(last.unwrap_or_else(|| Error::invalid("the URL names no server; write postgres://HOST/DATABASE")))
-    }
-
-    async fn open_to(config: &PostgresConfig, texts: &Arc<Texts>, host: &Host, port: u16) -> Result<Self> {
-        let stream = reach(host, port).await.map_err(|error| {
-            let message = format!(
-                "no PostgreSQL answers at {}; is it running, and is the address right?",
-                config.address()
-            );
-            Error::new(ErrorKind::Unavailable, message).caused_by(error)
-        })?;
-        let stream = Arc::new(stream);
         let label = format!("tollgate session {}", &OwnerId::random().to_hex()[..16]);
         let mut server: Config = config.server.clone();
         server.application_name(&label);
-        let connection = greet(config, &server, host, Socket::new(stream.clone())).await?;
+        let opening = dial_over(config, &server, |carrier| {
+            let stream = Arc::new(Stream::try_from(carrier)?);
+            Ok((Socket::new(stream.clone()), stream))
+        });
+        let (connection, stream) = opening.await?;
         let place = Place { process: 0, label: label.into() };
         let prepared = Default::default();
-        let mut session = Self { connection, stream, texts: texts.clone(), prepared, place };
-        session.introduce().await?;
+        let mut session = Self { connection, stream, texts: texts.clone(), prepared, place, listens: false };
+        let introduced = within(TO_ANSWER, session.introduce()).await;
+        introduced.unwrap_or_else(|| Err(silent_at(config, TO_ANSWER)))?;
         Ok(session)
     }
 
     async fn introduce(&mut self) -> Result<()> {
         let texts = self.texts.clone();
-        let failed = |trouble: Trouble| trouble.not_done().into_error("a connection");
+        let failed = |trouble: Trouble| trouble.not_done().into_error("the connection setup");
         let answer = self.simple(texts.introduce).await.map_err(failed)?;
         let last = answer.iter().rev().find_map(|message| match message {
             SimpleQueryMessage::Row(row) => Some(row),
@@ -95,10 +76,10 @@ impl Session {
         });
         let yes = |row: &SimpleQueryRow, column| Some(row.get(column)? == "t");
         let said = last.and_then(|row| Some((row.get(0)?.parse().ok()?, yes(row, 1)?, yes(row, 2)?)));
-        let (process, in_recovery, is_lent) =
-            said.ok_or_else(|| Error::new(ErrorKind::Unexpected, "PostgreSQL did not say who it is"))?;
+        let (process, in_recovery, is_lent) = said
+            .ok_or_else(|| Error::new(ErrorKind::Unexpected, "PostgreSQL did not report its process id"))?;
         if in_recovery {
-            let message = "this PostgreSQL takes no writes: it is a replica; name the primary";
+            let message = "this PostgreSQL accepts no writes: it is a replica; name the primary";
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
         if is_lent {
@@ -146,6 +127,16 @@ impl Session {
         self.simple("").await.map(drop)
     }
 
+    /// Has notifications under its own name sent to it, from now on and for every later lock.
+    pub(super) async fn listen(&mut self) -> Result<(), Trouble> {
+        if !self.listens {
+            let listen = format!("listen \"{}\"", self.place.label);
+            self.ask(&listen, &[]).await?;
+            self.listens = true;
+        }
+        Ok(())
+    }
+
     /// Runs statements without values.
     pub(super) async fn simple(&mut self, sql: &str) -> Result<Vec<SimpleQueryMessage>, Trouble> {
         self.connection.simple(sql).await
@@ -163,47 +154,13 @@ impl Session {
     }
 }
 
-/// Opens a socket.
-async fn reach(host: &Host, port: u16) -> std::io::Result<Stream> {
-    match host {
-        Host::Unix(folder) => {
-            let socket = tokio::net::UnixStream::connect(folder.join(format!(".s.PGSQL.{port}"))).await?;
-            Ok(Stream::Unix(socket.into_std()?))
-        }
-        Host::Tcp(name) => {
-            let socket = tokio::net::TcpStream::connect((name.as_str(), port)).await?;
-            socket.set_nodelay(true)?;
-            Ok(Stream::Tcp(socket.into_std()?))
-        }
-    }
-}
-
-/// Logs in over a socket.
-async fn greet(config: &PostgresConfig, server: &Config, host: &Host, socket: Socket) -> Result<Driven> {
-    let failed = |error| of_connect(error, config);
-    let Some(files) = &config.tls else {
-        let (client, connection) = server.connect_raw(socket, NoTls).await.map_err(failed)?;
-        return Ok(Driven::new(client, connection));
-    };
-    let name = match host {
-        Host::Tcp(name) => name.as_str(),
-        Host::Unix(_) => "",
-    };
-    let mut tls = MakeRustlsConnect::new((*tollgate_core::tls::client(files, &[])?).clone());
-    let tls = MakeTlsConnect::<Socket>::make_tls_connect(&mut tls, name).map_err(|error| {
-        Error::invalid(format!("{name:?} cannot be the name of a server with a certificate: {error}"))
-    })?;
-    let (client, connection) = server.connect_raw(socket, tls).await.map_err(failed)?;
-    Ok(Driven::new(client, connection))
-}
-
 /// What whoever comes through a pooler is told.
 pub(super) fn pooler() -> Error {
     Error::new(
         ErrorKind::Config,
-        "a pooler in between, like PgBouncer, lends server processes from one connection to the next, and advisory locks with \
-         them: they would be somebody else's in the next moment. Connect past it, have it pool sessions, or leave out \
-         ?style=advisory: leases work through it",
+        "a pooler in between, such as PgBouncer, gives one server process to several connections in turn, \
+         and its advisory locks with it: the next connection would own the lock. Connect directly, set \
+         the pooler to session pooling, or leave out ?style=advisory: leases work through it",
     )
 }
 

@@ -11,16 +11,17 @@ use tollgate_sql::within;
 
 use super::session::{Place, Session, pooler};
 use super::texts::Texts;
-use crate::config::{PostgresConfig, TO_CONNECT};
+use crate::config::{PostgresConfig, TO_INSTALL};
 use crate::driven::Value;
 use crate::error::{Trouble, silent, silent_at};
+use crate::ownership::{LOOK, Ownership, Stranger};
 use crate::plain;
 use crate::pooled::is_pooled;
 
 /// How long a statement that does not wait for a lock may take.
 pub(super) const TO_ANSWER: Duration = Duration::from_secs(5);
 /// What the table's comment says if everything is there.
-const INSTALLED: &str = "tollgate advisory 1";
+const INSTALLED: &str = "tollgate advisory 3";
 /// How many connections that nobody needs are kept, and how long the others are.
 const KEPT: (usize, Duration) = (2, Duration::from_secs(10));
 
@@ -56,11 +57,27 @@ impl Sessions {
     async fn install(&self) -> Result<()> {
         let table =
             self.texts.seen.split_whitespace().find(|word| word.contains("sessions")).unwrap_or_default();
-        let comment = "select obj_description(to_regclass($1), 'pg_class')";
+        let comment = "select pg_catalog.obj_description(pg_catalog.to_regclass($1), 'pg_class')";
+        let ownership = self.config.ownership();
+        self.judge(&ownership).await?;
         let there = self.ask(comment, &[(&table, Type::TEXT)]).await?;
         if there.first().and_then(|row| row.get::<_, Option<&str>>(0)) == Some(INSTALLED) {
             return Ok(());
         }
+        // The schema first: once its owner is known, no other role can put anything into it.
+        self.make(ownership.create()).await?;
+        self.judge(&ownership).await?;
+        // Several statements in one request are one transaction.
+        self.make(&self.texts.install).await?;
+        self.judge(&ownership).await
+    }
+
+    /// Refuses what belongs to others.
+    async fn judge(&self, ownership: &Ownership) -> Result<()> {
+        ownership.judge(Stranger::of(&self.ask(LOOK, &ownership.values()).await?))
+    }
+
+    async fn make(&self, script: &str) -> Result<()> {
         let mut desk = self.desk.lock().await;
         let Some(session) = desk.as_mut() else {
             return Err(Error::new(
@@ -68,18 +85,18 @@ impl Sessions {
                 "the connection to PostgreSQL was lost; try again",
             ));
         };
-        // Several statements in one request are one transaction.
-        match session.simple(&self.texts.install).await {
+        match answered(TO_INSTALL, session.simple(script)).await {
             Ok(_) => Ok(()),
             Err(trouble) if trouble.is_denied() => {
                 let message = format!(
-                    "this user may not create what advisory locks need in schema {0}; have somebody who may run what \
-                     `tollgate sql-schema URL` prints, and grant usage on schema {0} and all on what is in it",
+                    "this user may not create what advisory locks need in schema {0}; let a user with that \
+                     right run what `tollgate sql-schema URL` prints, and grant usage on schema {0} and \
+                     all on its objects",
                     self.config.schema
                 );
                 Err(trouble.into_error_of(ErrorKind::Denied, message))
             }
-            Err(trouble) => Err(trouble.into_error("creating tables")),
+            Err(trouble) => Err(trouble.into_error("creating the tables")),
         }
     }
 
@@ -95,13 +112,10 @@ impl Sessions {
                 return Ok(session);
             }
         }
-        let opening = async {
-            let mut session = Session::open(&self.config, &self.texts).await?;
-            let woken = session.simple(&self.texts.wake).await;
-            woken.map_err(|trouble| trouble.not_done().into_error("a connection"))?;
-            Ok(session)
-        };
-        in_time(opening, &self.config).await
+        let mut session = Session::open(&self.config, &self.texts).await?;
+        let woken = answered(TO_ANSWER, session.simple(&self.texts.wake)).await;
+        woken.map_err(|trouble| trouble.not_done().into_error("the connection setup"))?;
+        Ok(session)
     }
 
     /// Takes a connection back on which nothing hangs, and of which nothing is written down.
@@ -125,7 +139,7 @@ impl Sessions {
     pub(super) async fn ask(&self, sql: &str, values: &[(Value<'_>, Type)]) -> Result<Vec<Row>> {
         let mut desk = self.desk.lock().await;
         if !desk.as_mut().is_some_and(Session::is_usable) {
-            *desk = Some(in_time(Session::open(&self.config, &self.texts), &self.config).await?);
+            *desk = Some(Session::open(&self.config, &self.texts).await?);
         }
         let Some(session) = desk.as_mut() else { return Err(silent(TO_ANSWER).into_error("the request")) };
         let answer = answered(TO_ANSWER, session.ask(sql, values)).await;
@@ -166,20 +180,15 @@ pub(super) async fn answered<T>(
     within(limit, request).await.unwrap_or_else(|| Err(silent(limit)))
 }
 
-async fn in_time(opening: impl Future<Output = Result<Session>>, config: &PostgresConfig) -> Result<Session> {
-    tokio::time::timeout(TO_CONNECT, opening).await.unwrap_or_else(|_| Err(silent_at(config, TO_CONNECT)))
-}
-
 async fn refuse_a_pooler(config: &PostgresConfig) -> Result<()> {
+    let one = plain::connect(config, &config.server).await?;
+    let other = plain::connect(config, &config.server).await?;
     let looking = async {
-        let one = plain::connect(config, &config.server).await?;
-        let other = plain::connect(config, &config.server).await?;
         is_pooled(&one, &other)
             .await
-            .map_err(|error| Trouble::of(error).not_done().into_error("a connection"))
+            .map_err(|error| Trouble::of(error).not_done().into_error("the connection setup"))
     };
-    let pooled = tokio::time::timeout(TO_CONNECT, looking)
-        .await
-        .unwrap_or_else(|_| Err(silent_at(config, TO_CONNECT)))?;
+    let looked = tokio::time::timeout(TO_ANSWER, looking).await;
+    let pooled = looked.unwrap_or_else(|_| Err(silent_at(config, TO_ANSWER)))?;
     if pooled { Err(pooler()) } else { Ok(()) }
 }

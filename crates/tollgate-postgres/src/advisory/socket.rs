@@ -16,6 +16,8 @@ use rustix::net::{RecvFlags, recv};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::runtime::{Handle, Id};
 
+use crate::carrier::Carrier;
+
 /// What the system knows of it.
 #[derive(Debug)]
 pub(super) enum Stream {
@@ -29,6 +31,17 @@ impl AsFd for Stream {
             Self::Tcp(stream) => stream.as_fd(),
             Self::Unix(stream) => stream.as_fd(),
         }
+    }
+}
+
+impl TryFrom<Carrier> for Stream {
+    type Error = io::Error;
+
+    fn try_from(carrier: Carrier) -> io::Result<Self> {
+        Ok(match carrier {
+            Carrier::Tcp(socket) => Self::Tcp(socket.into_std()?),
+            Carrier::Unix(socket) => Self::Unix(socket.into_std()?),
+        })
     }
 }
 

@@ -27,6 +27,8 @@ pub(super) struct Texts {
     pub(super) seen: String,
     pub(super) standing: String,
     pub(super) floor: String,
+    pub(super) mark: String,
+    pub(super) marked: String,
     pub(super) cancel: &'static str,
     pub(super) end: &'static str,
 }
@@ -59,6 +61,8 @@ impl Texts {
             seen: keyed(include_str!("sql/seen.sql")),
             standing: names.written_into(include_str!("sql/standing.sql")),
             floor: names.written_into(include_str!("sql/floor.sql")),
+            mark: names.written_into(include_str!("sql/mark.sql")),
+            marked: names.written_into(include_str!("sql/marked.sql")),
             cancel: include_str!("sql/cancel.sql"),
             end: include_str!("sql/end.sql"),
         }

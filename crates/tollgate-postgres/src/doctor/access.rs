@@ -6,11 +6,16 @@ use super::seen::{Rights, Seen};
 
 pub(super) fn look(seen: &Seen, findings: &mut Vec<Finding>) {
     findings.push(rights(&seen.rights));
+    if let Some((what, why, advice)) = &seen.stranger {
+        findings.push(Finding::problem(what.clone(), why.clone(), advice.clone()));
+    }
     if !seen.private {
         findings.push(Finding::note(
             "the connection is not encrypted",
-            "whoever can read what goes over the network reads names of locks, and owner ids with which they can be given away",
-            "write sslmode=require into the URL, with the authority's certificate in ca= if the system does not know it",
+            "an attacker that can read the traffic learns the names of locks, and owner ids with which \
+             locks can be released",
+            "write sslmode=require in the URL, and name the certificate authority with ca= if the system \
+             does not trust it",
         ));
     }
 }
@@ -20,20 +25,24 @@ fn rights(rights: &Rights) -> Finding {
     if !rights.has_tables {
         let may = if rights.has_schema { rights.may_create_tables } else { rights.may_create_schema };
         return if may {
-            Finding::fine(format!("there are no locks in it yet, and {user} may make the tables for them"))
+            Finding::fine(format!(
+                "there are no locks in this database yet, and {user} may create the tables for them"
+            ))
         } else {
             Finding::problem(
-                format!("there are no tables for locks in the schema {schema}, and {user} may not make them"),
+                format!(
+                    "there are no tables for locks in the schema {schema}, and {user} may not create them"
+                ),
                 "no lock can be taken",
                 format!(
-                    "grant create on database {database} to {user}, or have somebody who may run what `tollgate sql-schema \
-                     URL` prints"
+                    "grant create on database {database} to {user}, or let a user with that right run what \
+                     `tollgate sql-schema URL` prints"
                 ),
             )
         };
     }
     if rights.may_use_schema && rights.may_use_tables {
-        return Finding::fine(format!("{user} may do all that locks need"));
+        return Finding::fine(format!("{user} has all rights that locks need"));
     }
     Finding::problem(
         format!("{user} may not use the tables of the locks"),

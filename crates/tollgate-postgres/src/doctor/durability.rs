@@ -30,23 +30,23 @@ fn disk(seen: &Seen, findings: &mut Vec<Finding>) {
         let setting = if durability.fsync { "full_page_writes" } else { "fsync" };
         findings.push(Finding::problem(
             format!("{setting} is off"),
-            "a crash of its machine may damage everything in it, locks and tokens too: two may be in at once, and tokens \
-             may come again",
+            "a crash of the server's machine may damage all its data, locks and tokens included: two \
+             holders can overlap, and tokens can be granted again",
             format!("alter system set {setting} = on; then select pg_reload_conf()"),
         ));
     }
     if durability.synchronous_commit == "off" && seen.style == Style::Lease {
         findings.push(Finding::problem(
             "synchronous_commit is off",
-            "what was answered is not on the disk yet: after a crash the locks of the last moment are forgotten while their \
-             holders believe in them, and their tokens are given again",
+            "a commit is answered before it is on disk: after a crash the latest locks are forgotten while \
+             their holders still rely on them, and their tokens are granted again",
             format!("alter role {} set synchronous_commit = on, and connect again", seen.rights.user),
         ));
     }
     if survives_a_crash(seen) {
         findings.push(Finding::fine(match seen.style {
-            Style::Lease => "locks and tokens are on its disk before they are called held",
-            Style::Session => "after a crash tokens go on rising",
+            Style::Lease => "locks and tokens are on disk before a grant is reported",
+            Style::Session => "tokens keep increasing after a crash",
         }));
     }
 }
@@ -55,36 +55,38 @@ fn replicas(seen: &Seen, findings: &mut Vec<Finding>) {
     let durability = &seen.durability;
     let (replicas, names) = (durability.replicas, durability.synchronous_standbys.as_str());
     match (replicas, names) {
-        (0, "") => findings.push(Finding::fine("it has no replicas: there is none that could take over and lag behind")),
+        (0, "") => findings
+            .push(Finding::fine("the server has no replicas: none can take over without the latest commits")),
         (0, names) => findings.push(Finding::problem(
             format!("synchronous_standby_names is {names:?}, and no replica is connected"),
-            "each commit waits until one is, so no lock can be taken, and none be renewed",
+            "each commit waits for one, so no lock can be taken or renewed",
             "start a replica, or alter system set synchronous_standby_names = '' and select pg_reload_conf()",
         )),
         (replicas, "") => findings.push(Finding::note(
-            format!("{replicas} of its replicas are connected, and no commit waits for them"),
-            "a replica that takes over may not know the last locks and tokens: two may be in at once, and tokens may come \
-             again",
-            "name some in synchronous_standby_names, or fence what the locks protect in the same database: both are lost \
-             together then",
+            format!("connected replicas: {replicas}; no commit waits for them"),
+            "a replica that takes over may lack the latest locks and tokens: two holders can overlap, and \
+             tokens can be granted again",
+            "name replicas in synchronous_standby_names, or fence the resources in the same database: a \
+             fail-over then loses both together",
         )),
         (replicas, names) if survives_a_fail_over(seen) => findings.push(Finding::fine(format!(
-            "commits wait for replicas (synchronous_standby_names is {names:?}, {replicas} are connected); have only one \
-             of those take over"
+            "commits wait for replicas (synchronous_standby_names is {names:?}, {replicas} are connected); \
+             let only one of those take over"
         ))),
         (_, names) => findings.push(Finding::note(
             format!(
                 "synchronous_standby_names is {names:?}, but synchronous_commit is {:?}",
                 durability.synchronous_commit
             ),
-            "a commit does not wait until a replica has it on its disk: one that takes over may not know the last locks",
+            "a commit does not wait until a replica has it on disk: a replica that takes over may lack the \
+             latest locks",
             format!("alter role {} set synchronous_commit = on, and connect again", seen.rights.user),
         )),
     }
     if durability.synchronous_replicas > 0 && durability.synchronous_commit == "remote_apply" {
         findings.push(Finding::note(
             "synchronous_commit is remote_apply",
-            "each commit waits until a replica shows it, which locks do not need: they are slower for it",
+            "each commit waits until a replica has applied it, which locks do not need: locks become slower",
             format!("alter role {} set synchronous_commit = on, and connect again", seen.rights.user),
         ));
     }
@@ -116,7 +118,7 @@ mod tests {
             (|d| d.fsync = false, Severity::Problem, "fsync is off"),
             (|d| d.full_page_writes = false, Severity::Problem, "full_page_writes"),
             (|d| d.synchronous_commit = "off".into(), Severity::Problem, "synchronous_commit is off"),
-            (|d| d.replicas = 2, Severity::Note, "2 of its replicas"),
+            (|d| d.replicas = 2, Severity::Note, "connected replicas: 2"),
             (|d| d.synchronous_standbys = "*".into(), Severity::Problem, "no replica is connected"),
             (
                 |d| {

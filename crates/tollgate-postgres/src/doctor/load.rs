@@ -16,19 +16,23 @@ pub(super) fn look(load: &Load, findings: &mut Vec<Finding>) {
     if !load.cleans_up {
         findings.push(Finding::problem(
             "autovacuum is off",
-            "each lock that is taken leaves a row that nobody needs any more; without cleaning up the tables grow, and locks \
-             become slower with each hour",
+            "each acquired lock leaves a dead row; without vacuuming, the tables grow and locks become \
+             slower every hour",
             "alter system set autovacuum = on; alter system set track_counts = on; then select pg_reload_conf()",
         ));
     }
     if let Some(oldest) = load.oldest.as_ref().filter(|oldest| oldest.age >= LONG) {
         findings.push(Finding::note(
-            format!("a transaction has been open for {} minutes ({})", oldest.age.as_secs() / 60, oldest.state),
-            "as long as it is, nothing that was deleted since can be cleaned up: tables grow, those of the locks first, and \
-             locks become slower",
             format!(
-                "end it, by select pg_terminate_backend({}) if need be; idle_in_transaction_session_timeout ends those that \
-                 were forgotten",
+                "a transaction has been open for {} minutes ({})",
+                oldest.age.as_secs() / 60,
+                oldest.state
+            ),
+            "until it ends, rows deleted since it began cannot be vacuumed: tables grow, the lock tables \
+             first, and locks become slower",
+            format!(
+                "end it, with select pg_terminate_backend({}) if necessary; \
+                 idle_in_transaction_session_timeout ends abandoned transactions",
                 oldest.process
             ),
         ));
@@ -41,23 +45,24 @@ pub(super) fn look(load: &Load, findings: &mut Vec<Finding>) {
         ),
         (
             load.dead_slots,
-            "replication slots keep old rows, and nobody reads from them",
+            "replication slots retain old rows, and no replica reads from them",
             "see pg_replication_slots, and pg_drop_replication_slot",
         ),
     ] {
         if count > 0 {
             findings.push(Finding::note(
                 format!("{count} {what}"),
-                "nothing that was deleted since can be cleaned up: tables grow, those of the locks first",
+                "rows deleted since then cannot be vacuumed: tables grow, the lock tables first",
                 advice,
             ));
         }
     }
     if load.table_bytes > LARGE {
         findings.push(Finding::note(
-            format!("the tables of the locks have {} MiB", load.table_bytes >> 20),
-            "that is more than a hundred thousand locks need, so rows are not cleaned up as fast as they are made",
-            "look for what keeps them, above, and vacuum the tables",
+            format!("the lock tables take {} MiB", load.table_bytes >> 20),
+            "that is more than a hundred thousand locks need, so rows are not vacuumed as fast as they are \
+             created",
+            "see the findings above for what retains them, and vacuum the tables",
         ));
     }
 }
@@ -70,8 +75,10 @@ fn connections(load: &Load) -> Finding {
     }
     Finding::problem(
         what,
-        "when all are, no client that starts can take a lock, and one whose connection breaks may lose those it has",
-        "raise max_connections, have programs keep fewer, or put PgBouncer in between: leases work through it",
+        "when all are in use, a new client can take no lock, and a client whose connection breaks may lose \
+         its locks",
+        "raise max_connections, let programs keep fewer connections, or put PgBouncer in between: leases \
+         work through it",
     )
 }
 

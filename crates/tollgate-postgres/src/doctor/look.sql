@@ -57,7 +57,8 @@ from
             sum(pg_total_relation_size(c.oid)) filter (where c.relname in ($2 || $3, $2 || $4))::bigint as size,
             sum(greatest(c.reltuples, 0)) filter (where c.relname = $2 || $3)::bigint as live
         from pg_class c join pg_namespace n on n.oid = c.relnamespace
-        where n.nspname = $1 and c.relname in ($2 || $3, $2 || $4, $2 || 'renewals', $2 || 'version', $2 || 'tokens')
+        where n.nspname = $1
+            and c.relname in ($2 || $3, $2 || $4, $2 || 'renewals', $2 || 'revocations', $2 || 'version', $2 || 'tokens')
     ) as tables
     left join lateral (
         select extract(epoch from clock_timestamp() - xact_start) as seconds, pid, state

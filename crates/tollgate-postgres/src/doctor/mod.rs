@@ -7,7 +7,7 @@ mod seen;
 mod server;
 
 use tollgate_core::guarantees::Basis;
-use tollgate_core::{Checkup, Fault, Finding, Guarantees, Result};
+use tollgate_core::{BoxFuture, Checkup, Fault, Finding, Guarantees, Result};
 use tollgate_sql::{Style, of_leases};
 
 use crate::advisory::capabilities_of_advisory;
@@ -18,16 +18,21 @@ use seen::Seen;
 ///
 /// # Errors
 /// `Unavailable` if it cannot be reached, `Denied` if it does not let us in; what is wrong with it is a finding.
-pub async fn examine(config: PostgresConfig, style: Style) -> Result<Checkup> {
-    config.check()?;
-    let seen = Seen::look(&config, style).await?;
-    let findings = judge(&seen);
-    let (declared, of) = match style {
-        Style::Lease => (of_leases("postgres"), ""),
-        Style::Session => (capabilities_of_advisory(), "advisory locks of "),
-    };
-    let guarantees = guarantees(&declared.guarantees, &seen);
-    Ok(Checkup { subject: format!("{of}PostgreSQL at {}", config.address()), findings, guarantees })
+pub fn examine(config: PostgresConfig, style: Style) -> BoxFuture<'static, Result<Checkup>> {
+    Box::pin(async move {
+        config.check()?;
+        let seen = Seen::look(&config, style).await?;
+        let mut findings = judge(&seen);
+        findings.extend(config.notes().iter().map(|note| {
+            Finding::note(note.clone(), "this parameter of the URL has no effect", "remove it from the URL")
+        }));
+        let (declared, of) = match style {
+            Style::Lease => (of_leases("postgres"), ""),
+            Style::Session => (capabilities_of_advisory(), "advisory locks of "),
+        };
+        let guarantees = guarantees(&declared.guarantees, &seen);
+        Ok(Checkup { subject: format!("{of}PostgreSQL at {}", config.address()), findings, guarantees })
+    })
 }
 
 /// Everything there is to say.

@@ -33,6 +33,8 @@ pub(super) struct Seen {
     pub(super) isolation: String,
     pub(super) load: Load,
     pub(super) rights: Rights,
+    /// What of it belongs to a role that is not trusted, why that matters, and what to do.
+    pub(super) stranger: Option<(String, String, String)>,
     /// Whether a pooler lends its processes to several connections.
     pub(super) pooled: bool,
     pub(super) clock: Reading,
@@ -89,16 +91,16 @@ pub(super) struct Rights {
 impl Seen {
     /// Asks over connections of its own.
     pub(super) async fn look(config: &PostgresConfig, style: Style) -> Result<Self> {
-        let asked = tokio::time::timeout(TO_CONNECT * 2, Self::ask(config, style));
-        asked.await.unwrap_or_else(|_| Err(silent_at(config, TO_CONNECT * 2)))
-    }
-
-    async fn ask(config: &PostgresConfig, style: Style) -> Result<Self> {
         let mut server = config.server.clone();
         // A replica has something to say, too.
         server.target_session_attrs(TargetSessionAttrs::Any);
         let one = plain::connect(config, &server).await?;
         let other = plain::connect(config, &server).await?;
+        let asked = tokio::time::timeout(TO_CONNECT * 2, Self::ask(config, style, &one, &other));
+        asked.await.unwrap_or_else(|_| Err(silent_at(config, TO_CONNECT * 2)))
+    }
+
+    async fn ask(config: &PostgresConfig, style: Style, one: &Client, other: &Client) -> Result<Self> {
         let asked = async {
             let (schema, prefix) = (&config.schema, &config.table_prefix);
             let tables = match style {
@@ -106,16 +108,20 @@ impl Seen {
                 Style::Session => ["sessions", "awake"],
             };
             let values: [Value<'_>; 4] = [schema, prefix, &tables[0], &tables[1]];
+            one.batch_execute("begin; set local search_path = pg_catalog, pg_temp").await?;
+            let stranger = config.ownership().look_over(one).await?;
             let row = one.query_typed_one(LOOK, &values.map(|value| (value, Type::TEXT))).await?;
-            Ok((row, is_pooled(&one, &other).await?, reading(&one).await?))
+            one.batch_execute("commit").await?;
+            Ok((row, stranger, is_pooled(one, other).await?, reading(one).await?))
         };
-        let (row, pooled, clock) = asked.await.map_err(|error: tokio_postgres::Error| {
+        let (row, stranger, pooled, clock) = asked.await.map_err(|error: tokio_postgres::Error| {
             let said = error.as_db_error().map(|error| format!(" ({})", error.message())).unwrap_or_default();
-            Error::new(ErrorKind::Unavailable, format!("PostgreSQL cannot be asked about itself{said}"))
+            Error::new(ErrorKind::Unavailable, format!("PostgreSQL could not be examined{said}"))
                 .caused_by(error)
         })?;
-        let private = config.tls.is_some() || is_local(config);
-        Ok(Self { pooled, clock, private, ..Self::of(&row, config, style) })
+        let private = config.tls.is_some() && !config.may_be_plain || is_local(config);
+        let stranger = stranger.map(|found| (found.what(), found.why(), config.ownership().advice(&found)));
+        Ok(Self { stranger, pooled, clock, private, ..Self::of(&row, config, style) })
     }
 
     /// What one statement says.
@@ -161,6 +167,7 @@ impl Seen {
                 may_create_tables: row.get("may_create_tables"),
                 may_use_tables: row.get("may_use_tables"),
             },
+            stranger: None,
             pooled: false,
             clock: Reading { ahead: 0, round_trip: Duration::ZERO },
             private: false,
@@ -236,6 +243,7 @@ pub(super) mod tests {
                 may_create_tables: false,
                 may_use_tables: true,
             },
+            stranger: None,
             pooled: false,
             clock: Reading { ahead: 100, round_trip: Duration::from_micros(300) },
             private: true,

@@ -11,56 +11,62 @@ const OLDEST: i32 = 120_000;
 pub(super) fn look(seen: &Seen, findings: &mut Vec<Finding>) {
     findings.push(if seen.version_number < OLDEST {
         Finding::problem(
-            format!("it is PostgreSQL {}", seen.version),
-            "what locks are made of works from PostgreSQL 12 on",
-            "upgrade it",
+            format!("the server is PostgreSQL {}", seen.version),
+            "locks need PostgreSQL 12 or later",
+            "upgrade the server",
         )
     } else {
-        Finding::fine(format!("it is PostgreSQL {}", seen.version))
+        Finding::fine(format!("the server is PostgreSQL {}", seen.version))
     });
     if seen.in_recovery {
         findings.push(Finding::problem(
-            "it is in recovery: a replica, or a server that is being restored",
-            "nothing can be written to it, so no lock can be taken",
-            "name the primary, or all servers with commas in between: postgres://USER@ONE,OTHER/DATABASE finds the one that \
-             takes writes",
+            "the server is in recovery: it is a replica, or is being restored",
+            "it accepts no writes, so no lock can be taken",
+            "name the primary, or all servers separated by commas: postgres://USER@ONE,OTHER/DATABASE \
+             finds the server that accepts writes",
         ));
         return;
     }
     if seen.read_only {
         findings.push(Finding::problem(
-            "transactions of this user only read (default_transaction_read_only)",
+            "transactions of this user are read-only (default_transaction_read_only)",
             "no lock can be taken",
             format!("alter role {} reset default_transaction_read_only", seen.rights.user),
         ));
     }
     if seen.pooled && seen.style == Style::Session {
         findings.push(Finding::problem(
-            "a pooler in between, like PgBouncer, gives each transaction another server process",
-            "an advisory lock would be somebody else's in the next moment, so none can be taken",
-            "connect past it, or leave out ?style=advisory: leases work through it",
+            "a pooler in between, such as PgBouncer, assigns each transaction to another server process",
+            "the next connection would own an advisory lock, so none can be taken",
+            "connect directly, or leave out ?style=advisory: leases work through it",
         ));
     } else if seen.pooled {
         findings.push(Finding::note(
-            "a pooler in between, like PgBouncer, gives each transaction another server process",
-            "leases work through it, but those who wait poll instead of being told; locks of ?style=advisory do not work \
-             at all: they would be somebody else's in the next moment",
-            "give a way past it by &listen_url=, for notifications; connect past it for ?style=advisory",
+            "a pooler in between, such as PgBouncer, assigns each transaction to another server process",
+            "leases work through it, but waiters poll instead of being notified; locks of ?style=advisory \
+             do not work at all: the next connection would own them",
+            "name a direct address with &listen_url=, for notifications; connect directly for \
+             ?style=advisory",
         ));
     } else {
-        findings.push(Finding::fine("each connection has a server process of its own"));
+        findings.push(Finding::fine("each connection has its own server process"));
     }
     if seen.isolation != "read committed" && seen.pooled {
         findings.push(Finding::problem(
-            format!("transactions are {} unless they say otherwise, and there is a pooler in between", seen.isolation.to_uppercase()),
-            "locks need READ COMMITTED, and through a pooler our connections cannot say so: no lock can be taken",
+            format!(
+                "transactions are {} by default, and there is a pooler in between",
+                seen.isolation.to_uppercase()
+            ),
+            "locks need READ COMMITTED, and through a pooler tollgate's connections cannot set it: no lock \
+             can be taken",
             "alter role … set default_transaction_isolation = 'read committed'",
         ));
     } else if seen.isolation != "read committed" {
         findings.push(Finding::note(
-            format!("transactions are {} unless they say otherwise", seen.isolation.to_uppercase()),
-            "our own connections say READ COMMITTED themselves, but a lock within a transaction of yours is refused above it",
-            "begin those with BEGIN ISOLATION LEVEL READ COMMITTED",
+            format!("transactions are {} by default", seen.isolation.to_uppercase()),
+            "tollgate's own connections set READ COMMITTED, but a lock within your own transaction is \
+             refused above that level",
+            "begin such transactions with BEGIN ISOLATION LEVEL READ COMMITTED",
         ));
     }
 }

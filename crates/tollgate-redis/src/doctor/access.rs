@@ -15,9 +15,11 @@ pub(super) fn look(seen: &Seen, findings: &mut Vec<Finding>) {
     findings.extend(overheard(seen));
     if seen.settings.is_none() {
         findings.push(Finding::note(
-            "its settings cannot be seen: CONFIG GET is not allowed, or its provider has removed it",
-            "how often it writes to its disk, and who can reach it, is not examined",
-            "look for appendfsync, save and min-replicas-to-write at your provider, or ask with a user that has +config|get",
+            "the server's settings cannot be read: CONFIG GET is not allowed, or its provider has removed \
+             it",
+            "how often the server writes to its disk, and which clients can reach it, is not examined",
+            "ask the provider for appendfsync, save and min-replicas-to-write, or examine as a user that \
+             has +config|get",
         ));
         return;
     }
@@ -25,9 +27,10 @@ pub(super) fn look(seen: &Seen, findings: &mut Vec<Finding>) {
     findings.extend(idle(seen));
     if seen.setting("lua-time-limit") == Some("0") {
         findings.push(Finding::note(
-            "a script may run for ever (lua-time-limit 0, or busy-reply-threshold)",
-            "while one runs nobody is answered, no lock is renewed, and it cannot be ended",
-            "set it to 5000, its default",
+            "a script may run forever (lua-time-limit 0, or busy-reply-threshold)",
+            "while a script runs, no client is answered and no lock is renewed, and the script cannot be \
+             ended",
+            "set it to its default, 5000",
         ));
     }
 }
@@ -38,9 +41,9 @@ fn overheard(seen: &Seen) -> Option<Finding> {
         return None;
     }
     Some(Finding::note(
-        "the password goes over the network unencrypted",
-        "whoever can listen on the way can take any lock",
-        "have Redis speak TLS and write rediss:// instead of redis://",
+        "the password crosses the network unencrypted",
+        "an attacker that can read the traffic can take any lock",
+        "enable TLS in Redis and write rediss:// instead of redis://",
     ))
 }
 
@@ -59,9 +62,13 @@ fn reachable(seen: &Seen) -> Option<Finding> {
         return None;
     }
     Some(Finding::problem(
-        format!("whoever reaches it is let in: no password, protected-mode no, and it listens on {bind:?}"),
-        "anybody on its networks can take any lock, delete it, or run scripts on the server",
-        "set a password (requirepass, or ACL SETUSER), and bind it to addresses that only your hosts reach",
+        format!(
+            "the server accepts every client that reaches it: no password, protected-mode no, and it \
+             listens on {bind:?}"
+        ),
+        "any host on its networks can take any lock, delete it, or run scripts on the server",
+        "set a password (requirepass, or ACL SETUSER), and bind the server to addresses that only your \
+         hosts reach",
     ))
 }
 
@@ -69,8 +76,8 @@ fn reachable(seen: &Seen) -> Option<Finding> {
 fn idle(seen: &Seen) -> Option<Finding> {
     let seconds = seen.setting("timeout").filter(|seconds| *seconds != "0")?;
     Some(Finding::note(
-        format!("it closes connections that were idle for {seconds} s (timeout {seconds})"),
-        "the first request after a pause has to connect again, and takes longer",
+        format!("the server closes connections that were idle for {seconds} s (timeout {seconds})"),
+        "the first request after a pause has to reconnect, and takes longer",
         "set timeout 0 and leave dead clients to tcp-keepalive",
     ))
 }

@@ -25,47 +25,46 @@ pub(super) fn look(seen: &Seen, findings: &mut Vec<Finding>) {
 pub(super) fn trouble(seen: &Seen, findings: &mut Vec<Finding>) {
     if seen.info("loading") == Some("1") {
         findings.push(Finding::problem(
-            "it is still reading its data from its disk",
-            "it answers nothing else until it has",
-            "wait, and examine it again",
+            "the server is still loading its data from disk",
+            "it answers no other request until it has finished",
+            "wait, and run the doctor again",
         ));
     }
     for (field, what) in [
-        ("aof_last_write_status", "the last write to its append-only file failed"),
-        ("aof_last_bgrewrite_status", "the last rewrite of its append-only file failed"),
+        ("aof_last_write_status", "the last write to the append-only file failed"),
+        ("aof_last_bgrewrite_status", "the last rewrite of the append-only file failed"),
         ("rdb_last_bgsave_status", "the last snapshot failed"),
     ] {
         if seen.info(field) == Some("err") {
             findings.push(Finding::problem(
                 format!("{what} ({field}:err)"),
-                "Redis refuses to write then: no lock can be taken or renewed, or what it keeps is old",
-                "make room on its disk, or repair it; its log says more",
+                "Redis then refuses to write, so that no lock can be taken or renewed, or the data on its \
+                 disk is old",
+                "free space on its disk, or repair it; its log has details",
             ));
         }
     }
 }
 
-const FREE: &str =
-    "what it lacks after a restart is free: two can be in at once; tokens go on from its clock";
+const FREE: &str = "locks that are missing after a restart are free: two holders can overlap; tokens \
+                    continue from the server's clock";
 
 fn appended(seen: &Seen) -> Option<Finding> {
-    let fence = "set appendfsync always if its locks must outlive that; fence what they protect";
+    let fence = "set appendfsync always if locks must survive a power cut; fence the resources";
     match seen.setting("appendfsync")? {
         "always" if seen.setting("no-appendfsync-on-rewrite") == Some("yes") => Some(Finding::note(
-            "its disk may lack the last seconds while the file is rewritten (no-appendfsync-on-rewrite yes)",
+            "the disk may lack the last seconds while the file is rewritten (no-appendfsync-on-rewrite yes)",
             FREE,
             "set no-appendfsync-on-rewrite no",
         )),
-        "always" => {
-            Some(Finding::fine("every change is on its disk before it is answered (appendfsync always)"))
-        }
+        "always" => Some(Finding::fine("every change is on disk before it is answered (appendfsync always)")),
         "everysec" => Some(Finding::note(
-            "its disk may lack the last second after a power cut (appendfsync everysec)",
+            "the disk may lack the last second after a power cut (appendfsync everysec)",
             FREE,
             fence,
         )),
         other => Some(Finding::note(
-            format!("its disk may lack the last half minute after a power cut (appendfsync {other})"),
+            format!("the disk may lack the last half minute after a power cut (appendfsync {other})"),
             FREE,
             fence,
         )),
@@ -74,11 +73,11 @@ fn appended(seen: &Seen) -> Option<Finding> {
 
 fn snapshots(seen: &Seen) -> Finding {
     let what = match seen.setting("save") {
-        Some("") => "it keeps nothing on a disk (appendonly no, save '')".to_owned(),
-        Some(save) => format!("it writes snapshots, minutes apart (appendonly no, save {save})"),
-        None => "it has no append-only file (appendonly no)".to_owned(),
+        Some("") => "the server keeps nothing on disk (appendonly no, save '')".to_owned(),
+        Some(save) => format!("the server writes snapshots, minutes apart (appendonly no, save {save})"),
+        None => "the server has no append-only file (appendonly no)".to_owned(),
     };
-    let advice = "set appendonly yes and appendfsync everysec, or always; fence what the locks protect";
+    let advice = "set appendonly yes and appendfsync everysec, or always; fence the resources";
     Finding::note(what, FREE, advice)
 }
 

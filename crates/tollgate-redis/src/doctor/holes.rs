@@ -83,11 +83,14 @@ pub(super) fn of(version: Version, said: &str) -> Option<Finding> {
     let newest = format!("{}.{}.{}", newest.0, newest.1, newest.2);
     Some(Finding::note(
         format!(
-            "Redis {said} has known holes, unless your distribution has closed them: {}",
+            "Redis {said} has known vulnerabilities, unless your distribution has patched them: {}",
             names.join(", ")
         ),
-        format!("the worst: {}; whoever owns the server can take any lock and forge any token", worst.what),
-        format!("upgrade to {newest} or later, or see whether your distribution's package has the fixes"),
+        format!(
+            "the worst: {}; an attacker that controls the server can take any lock and forge any token",
+            worst.what
+        ),
+        format!("upgrade to {newest} or later, or check whether your distribution's package has the fixes"),
     ))
 }
 

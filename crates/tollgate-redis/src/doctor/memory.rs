@@ -16,26 +16,31 @@ pub(super) fn look(seen: &Seen, findings: &mut Vec<Finding>) {
     let evicted = seen.number("evicted_keys").unwrap_or(0);
     if evicted > 0 {
         findings.push(Finding::note(
-            format!("it has evicted {evicted} keys since it started"),
-            "locks, waiters and marks of fences may have been among them",
-            "set maxmemory-policy noeviction, or give locks a Redis of their own",
+            format!("the server has evicted {evicted} keys since it started"),
+            "locks, waiters and fence marks may have been among them",
+            "set maxmemory-policy noeviction, or use a separate Redis for locks",
         ));
     }
 }
 
 /// Every lock has a ttl, so that the policies which spare keys without one do not spare locks.
 fn eviction(limit: u64, policy: &str) -> Finding {
-    let why = "a lock that is evicted is free while somebody holds it: two are in at once";
-    let advice = "set maxmemory-policy noeviction, or give locks a Redis of their own";
+    let why = "an evicted lock is free while it still has a holder: two holders can overlap";
+    let advice = "set maxmemory-policy noeviction, or use a separate Redis for locks";
     match (policy, limit) {
-        ("noeviction", _) => Finding::fine("it never evicts keys (maxmemory-policy noeviction)"),
+        ("noeviction", _) => Finding::fine("the server never evicts keys (maxmemory-policy noeviction)"),
         (policy, 0) => Finding::note(
-            format!("it would evict locks if it had a limit (maxmemory-policy {policy}, maxmemory 0)"),
+            format!(
+                "the server would evict locks if it had a limit (maxmemory-policy {policy}, maxmemory 0)"
+            ),
             why,
             advice,
         ),
         (policy, _) => Finding::problem(
-            format!("it evicts locks when it is full (maxmemory-policy {policy}, maxmemory {limit})"),
+            format!(
+                "the server evicts locks when its memory is full (maxmemory-policy {policy}, maxmemory \
+                 {limit})"
+            ),
             why,
             advice,
         ),
@@ -47,9 +52,9 @@ fn room(limit: u64, policy: &str, used: u64) -> Option<Finding> {
     if policy != "noeviction" || hundredths < NEARLY {
         return None;
     }
-    let what = format!("{hundredths} % of its memory are used (maxmemory {limit})");
-    let why = "when it is full no lock can be taken";
-    let advice = "raise maxmemory, remove what nobody needs, or give locks a Redis of their own";
+    let what = format!("{hundredths} % of the server's memory is used (maxmemory {limit})");
+    let why = "when the memory is full, no lock can be taken";
+    let advice = "raise maxmemory, remove unneeded data, or use a separate Redis for locks";
     Some(if hundredths >= 100 {
         Finding::problem(what, why, advice)
     } else {

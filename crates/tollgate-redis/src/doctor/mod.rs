@@ -15,7 +15,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use tollgate_core::guarantees::Basis;
 use tollgate_core::url::Host;
-use tollgate_core::{BootClock, Checkup, Fault, Finding, Guarantees, Keeper, Result, Severity};
+use tollgate_core::{BootClock, BoxFuture, Checkup, Fault, Finding, Guarantees, Keeper, Result, Severity};
 
 use crate::capabilities::capabilities;
 use crate::cluster::Cluster;
@@ -26,51 +26,54 @@ pub use redlock::examine_redlock;
 use seen::Seen;
 
 /// What rests on a clock beside leases.
-const TOKENS_TOO: &str = "; and after a loss of data tokens go on from it";
+const TOKENS_TOO: &str = "; and after a loss of data, tokens continue from that clock";
 
 /// Examines the Redis that `config` names, every server of it. Asks over connections of its own and changes nothing.
 ///
 /// # Errors
 /// `Unavailable` if it cannot be reached, `Denied` if it does not let us in; what is wrong with it is a finding.
-pub async fn examine(config: RedisConfig) -> Result<Checkup> {
-    let speech = config.speech()?;
-    let mut findings = Vec::new();
-    let endpoints = match &config.servers {
-        Servers::One(host) => vec![Endpoint::new(host.clone(), speech)],
-        Servers::Sentinel { sentinels, service, login } => {
-            let watched = Sentinel::new(sentinels, login, service, speech);
-            sentinels::look(&watched, &mut findings).await;
-            vec![watched.primary().await?]
+pub fn examine(config: RedisConfig) -> BoxFuture<'static, Result<Checkup>> {
+    Box::pin(async move {
+        let speech = config.speech()?;
+        let mut findings = Vec::new();
+        let endpoints = match &config.servers {
+            Servers::One(host) => vec![Endpoint::new(host.clone(), speech)],
+            Servers::Sentinel { sentinels, service, login } => {
+                let watched = Sentinel::new(sentinels, login, service, speech);
+                sentinels::look(&watched, &mut findings).await;
+                vec![watched.primary().await?]
+            }
+            Servers::Cluster(hosts) => {
+                let clock = Arc::new(BootClock::new(Keeper::global()?));
+                let cluster = Cluster::new(hosts.clone(), speech.clone(), None, clock);
+                let primaries = cluster.primaries().await?;
+                let hosts =
+                    primaries.iter().map(|address| Host::parse(address, 6379)).collect::<Result<Vec<_>>>()?;
+                findings
+                    .push(Finding::fine(format!("{} servers share the slots of the cluster", hosts.len())));
+                hosts.into_iter().map(|host| Endpoint::new(host, speech.clone())).collect()
+            }
+        };
+        let looked = join_all(endpoints.iter().map(|endpoint| Seen::look(endpoint, &config))).await;
+        let mut seen = Vec::new();
+        for (endpoint, answer) in endpoints.iter().zip(looked) {
+            match answer {
+                Ok(server) => seen.push(server),
+                // Of one that is alone there is nothing else to say.
+                Err(error) if endpoints.len() == 1 => return Err(error),
+                Err(error) => findings.push(Finding::problem(
+                    format!("{} cannot be queried: {}", endpoint.address(), error.message()),
+                    "no lock in its slots can be taken",
+                    "start it, or promote one of its replicas",
+                )),
+            }
         }
-        Servers::Cluster(hosts) => {
-            let clock = Arc::new(BootClock::new(Keeper::global()?));
-            let cluster = Cluster::new(hosts.clone(), speech.clone(), None, clock);
-            let primaries = cluster.primaries().await?;
-            let hosts =
-                primaries.iter().map(|address| Host::parse(address, 6379)).collect::<Result<Vec<_>>>()?;
-            findings.push(Finding::fine(format!("{} servers share the slots of the cluster", hosts.len())));
-            hosts.into_iter().map(|host| Endpoint::new(host, speech.clone())).collect()
-        }
-    };
-    let looked = join_all(endpoints.iter().map(|endpoint| Seen::look(endpoint, &config))).await;
-    let mut seen = Vec::new();
-    for (endpoint, answer) in endpoints.iter().zip(looked) {
-        match answer {
-            Ok(server) => seen.push(server),
-            // Of one that is alone there is nothing else to say.
-            Err(error) if endpoints.len() == 1 => return Err(error),
-            Err(error) => findings.push(Finding::problem(
-                format!("{} cannot be asked: {}", endpoint.address(), error.message()),
-                "no lock whose slot it has can be taken",
-                "start it, or have one of its replicas take its place",
-            )),
-        }
-    }
-    let judged = seen.iter().map(|server| (server.name.clone(), of_server(server))).collect::<Vec<_>>();
-    findings.extend(together(judged));
-    let names: Vec<_> = endpoints.iter().map(Endpoint::address).collect();
-    let subject = format!("Redis at {}", names.join(", "));
-    Ok(Checkup { subject, findings, guarantees: guarantees(&seen) })
+        let judged = seen.iter().map(|server| (server.name.clone(), of_server(server))).collect::<Vec<_>>();
+        findings.extend(together(judged));
+        let names: Vec<_> = endpoints.iter().map(Endpoint::address).collect();
+        let subject = format!("Redis at {}", names.join(", "));
+        Ok(Checkup { subject, findings, guarantees: guarantees(&seen) })
+    })
 }
 
 /// Everything there is to say of one server on which locks are.

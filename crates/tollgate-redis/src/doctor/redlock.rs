@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use tollgate_core::far_clock::APART;
-use tollgate_core::{Checkup, Error, Finding, Result};
+use tollgate_core::{BoxFuture, Checkup, Error, Finding, Result};
 
 use super::seen::Seen;
 use super::{TOKENS_TOO, access, disk, memory, together, version};
@@ -17,39 +17,40 @@ use crate::redlock::{RedlockConfig, capabilities};
 ///
 /// # Errors
 /// `InvalidArgument` if a node is not a single server. A node that does not answer is a finding, and so are too few nodes.
-pub async fn examine_redlock(config: &RedlockConfig) -> Result<Checkup> {
-    let mut asked = Vec::new();
-    for url in &config.nodes {
-        let node = config.node(url)?;
-        let Servers::One(host) = &node.servers else {
-            return Err(Error::invalid(
-                "a node of Redlock is one Redis, not a cluster, and not behind sentinels",
-            ));
-        };
-        asked.push((Endpoint::new(host.clone(), node.speech()?), node));
-    }
-    let looked = join_all(
-        asked
-            .iter()
-            .map(|(endpoint, node)| async move { (endpoint.address(), Seen::look(endpoint, node).await) }),
-    );
-    let (mut seen, mut silent) = (Vec::new(), Vec::new());
-    for (name, answer) in looked.await {
-        match answer {
-            Ok(node) => seen.push(node),
-            Err(error) => silent.push((name, error)),
+pub fn examine_redlock(config: &RedlockConfig) -> BoxFuture<'_, Result<Checkup>> {
+    Box::pin(async move {
+        let mut asked = Vec::new();
+        for url in &config.nodes {
+            let node = config.node(url)?;
+            let Servers::One(host) = &node.servers else {
+                return Err(Error::invalid(
+                    "a Redlock node is one Redis server, not a cluster, and not behind sentinels",
+                ));
+            };
+            asked.push((Endpoint::new(host.clone(), node.speech()?), node));
         }
-    }
-    let mut findings = number(asked.len(), &silent);
-    findings.extend(strangers(&seen));
-    findings.extend(machines(&seen, asked.len()));
-    findings.extend(voters(&seen));
-    findings.extend(longest_ttl(&seen, config.max_ttl));
-    findings.extend(clocks(&seen));
-    findings.extend(together(seen.iter().map(|node| (node.name.clone(), of_node(node))).collect()));
-    let names: Vec<_> = asked.iter().map(|(endpoint, _)| endpoint.address()).collect();
-    let guarantees = capabilities(config.max_ttl).guarantees;
-    Ok(Checkup { subject: format!("Redlock on {}", names.join(", ")), findings, guarantees })
+        let looked =
+            join_all(asked.iter().map(|(endpoint, node)| async move {
+                (endpoint.address(), Seen::look(endpoint, node).await)
+            }));
+        let (mut seen, mut silent) = (Vec::new(), Vec::new());
+        for (name, answer) in looked.await {
+            match answer {
+                Ok(node) => seen.push(node),
+                Err(error) => silent.push((name, error)),
+            }
+        }
+        let mut findings = number(asked.len(), &silent);
+        findings.extend(strangers(&seen));
+        findings.extend(machines(&seen, asked.len()));
+        findings.extend(voters(&seen));
+        findings.extend(longest_ttl(&seen, config.max_ttl));
+        findings.extend(clocks(&seen));
+        findings.extend(together(seen.iter().map(|node| (node.name.clone(), of_node(node))).collect()));
+        let names: Vec<_> = asked.iter().map(|(endpoint, _)| endpoint.address()).collect();
+        let guarantees = capabilities(config.max_ttl).guarantees;
+        Ok(Checkup { subject: format!("Redlock on {}", names.join(", ")), findings, guarantees })
+    })
 }
 
 /// What a node has to be by itself. What it keeps on its disk does not matter: a node that restarts waits before it
@@ -70,22 +71,26 @@ fn number(all: usize, silent: &[(String, Error)]) -> Vec<Finding> {
     if all < 3 || all.is_multiple_of(2) {
         findings.push(Finding::problem(
             format!("there are {all} nodes"),
-            "with fewer than three the loss of one is the loss of the majority, and the last of an even number survives nothing more",
+            "with fewer than three nodes the loss of one is the loss of the majority, and the last of an \
+             even number survives no further failure",
             "use three, five or seven",
         ));
     }
     let (answer, majority) = (all - silent.len(), all / 2 + 1);
     for (name, error) in silent {
         findings.push(Finding::problem(
-            format!("{name} cannot be asked: {}", error.message()),
+            format!("{name} cannot be queried: {}", error.message()),
             match answer.checked_sub(majority) {
-                Some(0) => "no other may fail now: a majority is just there".to_owned(),
+                Some(0) => "no other node may fail: the remaining nodes are the smallest majority".to_owned(),
                 Some(more) => format!("{more} more may fail before no lock can be taken"),
                 None => {
-                    format!("only {answer} of {all} answer, and {majority} are needed: no lock can be taken")
+                    format!(
+                        "only {answer} of {all} nodes answer, and {majority} are needed: no lock can be \
+                         taken"
+                    )
                 }
             },
-            "start it, or find out why it is not reached; it votes again when the longest ttl is over",
+            "start it, or find out why it cannot be reached; it votes again when the longest ttl has passed",
         ));
     }
     if silent.is_empty() && findings.is_empty() {
@@ -105,8 +110,8 @@ fn strangers(seen: &[Seen]) -> Vec<Finding> {
     }
     for names in runs.values().filter(|names| names.len() > 1) {
         findings.push(Finding::problem(
-            format!("{} are one and the same server", names.join(" and ")),
-            "its vote counts several times: a majority may be that server alone",
+            format!("{} are the same server", names.join(" and ")),
+            "its vote counts several times: that server alone may be a majority",
             "name every server once",
         ));
     }
@@ -117,13 +122,14 @@ fn strangers(seen: &[Seen]) -> Vec<Finding> {
             findings.push(Finding::problem(
                 format!("{} is a replica of {of}:{port}", node.name),
                 "it takes no writes and has no vote of its own",
-                "make it a server of its own: REPLICAOF NO ONE",
+                "make it an independent server: REPLICAOF NO ONE",
             ));
         } else if node.number("connected_slaves").is_some_and(|replicas| replicas > 0) {
             findings.push(Finding::note(
                 format!("{} has replicas", node.name),
-                "if one of them takes its place, it lacks what it had not got yet, and a majority may forget a lock",
-                "leave replicas out: the other nodes are what makes locks survive",
+                "a replica that takes over lacks writes that had not reached it, and a majority may forget \
+                 a lock",
+                "remove the replicas: the other nodes are what keeps locks safe",
             ));
         }
     }
@@ -139,16 +145,16 @@ fn machines(seen: &[Seen], all: usize) -> Option<Finding> {
     let (host, names) =
         hosts.into_iter().max_by_key(|(_, names)| names.len()).filter(|(_, names)| names.len() > 1)?;
     let what = format!("{} are on one machine ({host})", names.join(", "));
-    let advice = "put every node on a machine of its own, in racks or zones of their own if you have them";
+    let advice = "put each node on its own machine, in its own rack or zone if possible";
     Some(if names.len() > all / 2 {
-        Finding::problem(what, "its failure, or a jump of its clock, is the failure of the majority", advice)
+        Finding::problem(what, "if that machine fails or its clock jumps, the majority is lost", advice)
     } else {
-        Finding::note(what, "its failure takes several votes at once", advice)
+        Finding::note(what, "if that machine fails, several votes are lost at once", advice)
     })
 }
 
 fn machine(host: &str) -> String {
-    if access::is_own(host) { "this one".to_owned() } else { host.to_lowercase() }
+    if access::is_own(host) { "this machine".to_owned() } else { host.to_lowercase() }
 }
 
 /// Whether they vote, and agree on the longest ttl.
@@ -159,8 +165,9 @@ fn voters(seen: &[Seen]) -> Vec<Finding> {
         if !seen.is_empty() {
             findings.push(Finding::note(
                 "no node has ever voted",
-                "a new node looks like one that has forgotten its locks, and does not vote until the longest ttl is over",
-                "if they are really new, run `tollgate redlock-init URL` once",
+                "a new node looks like one that has forgotten its locks, and does not vote until the \
+                 longest ttl has passed",
+                "if the nodes really are new, run `tollgate redlock-init URL` once",
             ));
         }
     } else if without.is_empty() {
@@ -168,8 +175,9 @@ fn voters(seen: &[Seen]) -> Vec<Finding> {
     } else {
         findings.push(Finding::note(
             format!("{} not vote at present", does(&without)),
-            "a node that was restarted or emptied waits until every lock has ended that it may have forgotten",
-            "nothing, if that was lately: a client makes it a voter when the longest ttl is over",
+            "a node that was restarted or emptied waits until every lock that it may have forgotten has \
+             expired",
+            "nothing, if that was recent: a client makes the node a voter when the longest ttl has passed",
         ));
     }
     findings
@@ -185,8 +193,8 @@ fn longest_ttl(seen: &[Seen], ours: Duration) -> Option<Finding> {
         return None;
     }
     Some(Finding::problem(
-        format!("the longest ttl is {ours:?} in this URL, and another on nodes: {}", differ.join(", ")),
-        "a node that restarts waits for the shorter one, and may forget a lock that is still held",
+        format!("the longest ttl is {ours:?} in this URL, but differs on nodes: {}", differ.join(", ")),
+        "a restarted node waits for the shorter ttl, and may forget a lock that is still held",
         "use one ?max_ttl= for all clients; to change it see the page on redlock://",
     ))
 }
@@ -206,9 +214,9 @@ fn clocks(seen: &[Seen]) -> Option<Finding> {
     }
     Some(Finding::note(
         format!("the clock of {} is {:.1} s ahead of that of {}", last.name, apart.as_secs_f64(), first.name),
-        "each node ends leases by its own clock. That they differ does no harm, but they will jump when somebody corrects \
-         them: if those of a majority jump forward, locks end early",
-        "have NTP or chrony keep all of them",
+        "each node expires leases by its own clock. A constant difference does no harm, but a correction \
+         makes clocks jump: if the clocks of a majority jump forward, locks expire early",
+        "synchronise all clocks with NTP or chrony",
     ))
 }
 

@@ -13,9 +13,9 @@ pub(super) fn look(seen: &Seen, findings: &mut Vec<Finding>) {
                 seen.info("master_port").unwrap_or("?")
             );
             findings.push(Finding::problem(
-                format!("it is a replica of {of}"),
-                "a replica takes no writes, so no locks; and what is written there is lost",
-                "connect to the primary, or write redis-sentinel://HOST/SERVICE to be led to it",
+                format!("the server is a replica of {of}"),
+                "a replica accepts no writes, hence no locks; and data written there is lost",
+                "connect to the primary, or write redis-sentinel://HOST/SERVICE to find it",
             ));
         }
         Some(_) => findings.push(copies(seen)),
@@ -26,19 +26,22 @@ pub(super) fn look(seen: &Seen, findings: &mut Vec<Finding>) {
 fn copies(seen: &Seen) -> Finding {
     let replicas = seen.number("connected_slaves").unwrap_or(0);
     let least = seen.setting("min-replicas-to-write").unwrap_or("0");
-    let advice = "fence what the locks protect, or use redlock:// on several independent Redises";
+    let advice = "fence the resources, or use redlock:// on several independent Redis servers";
     if replicas == 0 {
-        return Finding::fine("it is a primary without replicas");
+        return Finding::fine("the server is a primary without replicas");
     }
-    let has =
-        if replicas == 1 { "it has a replica".to_owned() } else { format!("it has {replicas} replicas") };
-    let why =
-        "a replica that takes over lacks what it had not got yet: those locks are free, and two can be in";
+    let has = if replicas == 1 {
+        "the server has a replica".to_owned()
+    } else {
+        format!("the server has {replicas} replicas")
+    };
+    let why = "a replica that takes over lacks writes that had not reached it: those locks are free, and \
+               two holders can overlap";
     match least {
         "0" => Finding::note(
-            format!("{has}, and answers before any of them has a change (min-replicas-to-write 0)"),
+            format!("{has}, and answers before any replica has a change (min-replicas-to-write 0)"),
             why,
-            format!("set min-replicas-to-write 1, which bounds how far they lag; {advice}"),
+            format!("set min-replicas-to-write 1, which limits their lag; {advice}"),
         ),
         least => Finding::note(
             format!("{has}, and writes only while {least} of them keep up (min-replicas-to-write {least})"),

@@ -68,7 +68,7 @@ impl Seen {
 
     async fn ask(endpoint: &Endpoint, config: &RedisConfig) -> Result<Self> {
         let options = AsyncConnectionConfig::new().set_response_timeout(None);
-        let wire = Wire::open(endpoint, options, Arc::default(), SHORT).await?;
+        let wire = Wire::open(endpoint, options, Arc::default(), Arc::default(), SHORT).await?;
         let mut connection = wire.connection();
         let info = of_info(&mut connection).await?;
         let settings = of_settings(&mut connection).await?;

@@ -20,9 +20,10 @@ pub(super) async fn look(watched: &Sentinel, findings: &mut Vec<Finding>) {
         match once::<HashMap<String, String>>(&endpoint, &question).await {
             Ok(answer) => findings.push(of_answer(host, &answer)),
             Err(error) => findings.push(Finding::problem(
-                format!("the sentinel {host} cannot be asked: {}", error.message()),
-                "the primary is found through the others; with none of them, after a fail-over, it is not found",
-                "start it, or leave it out of the URL",
+                format!("the sentinel {host} cannot be queried: {}", error.message()),
+                "the primary is found through the other sentinels; if all of them fail, the primary is not \
+                 found after a fail-over",
+                "start it, or remove it from the URL",
             )),
         }
     }
@@ -33,14 +34,15 @@ fn of_answer(host: &Host, answer: &HashMap<String, String>) -> Finding {
     let all = number("num-other-sentinels").unwrap_or(0) + 1;
     let quorum = number("quorum").unwrap_or(1);
     let what = format!(
-        "the sentinel {host} knows of {all} in all, of which {quorum} must agree that the primary is down"
+        "by the sentinel {host}, the number of sentinels is {all}, of which {quorum} must agree that the \
+         primary is down"
     );
     if all >= ENOUGH && quorum > 1 {
         return Finding::fine(what);
     }
     Finding::note(
         what,
-        "one that is cut off, or dead, can start a fail-over alone, or prevent one",
+        "a single sentinel that is cut off or dead can start a fail-over alone, or prevent one",
         "run three sentinels on different machines, with a quorum of 2",
     )
 }

@@ -12,9 +12,9 @@ pub(super) type Version = (u32, u32, u32);
 pub(super) fn look(seen: &Seen, findings: &mut Vec<Finding>) {
     if seen.info.is_none() {
         findings.push(Finding::note(
-            "what it says of itself cannot be seen: this user may not ask with INFO",
-            "its version, its disk, its memory and its replicas are not examined",
-            "allow +info for the examination, or ask with another user",
+            "the server's INFO cannot be read: this user may not call it",
+            "its version, disk, memory and replicas are not examined",
+            "allow +info for the examination, or examine as another user",
         ));
         return;
     }
@@ -23,23 +23,23 @@ pub(super) fn look(seen: &Seen, findings: &mut Vec<Finding>) {
         [("valkey_version", "Valkey"), ("dragonfly_version", "Dragonfly"), ("garnet_version", "Garnet")];
     let relative = relatives.iter().find_map(|(field, name)| Some((name, seen.info(field)?)));
     if let Some((name, version)) = relative {
-        findings.push(Finding::fine(format!("it is {name} {version}")));
+        findings.push(Finding::fine(format!("the server is {name} {version}")));
         return;
     }
     let said = seen.info("redis_version").unwrap_or_default();
     let Some(version) = parse(said) else {
-        findings.push(Finding::fine(format!("its version is {said:?}")));
+        findings.push(Finding::fine(format!("the server's version is {said:?}")));
         return;
     };
     if (version.0, version.1) < OLDEST {
         findings.push(Finding::problem(
-            format!("it is Redis {said}"),
-            "locks need commands that came with 6.2, and tollgate refuses an older one",
-            "upgrade it to a release that is still maintained",
+            format!("the server is Redis {said}"),
+            "locks need commands of version 6.2, and tollgate refuses an older one",
+            "upgrade to a maintained release",
         ));
         return;
     }
-    findings.push(Finding::fine(format!("it is Redis {said}")));
+    findings.push(Finding::fine(format!("the server is Redis {said}")));
     if seen.info("server_name").is_none_or(|name| name == "redis") {
         findings.extend(holes::of(version, said));
     }

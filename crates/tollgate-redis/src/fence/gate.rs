@@ -40,11 +40,13 @@ impl RedisGate {
     ///
     /// # Errors
     /// `Unavailable` if no Redis answers.
-    pub async fn connect(config: &RedisConfig) -> Result<Self> {
-        let clock = Arc::new(BootClock::new(Keeper::global()?));
-        let site = Site::new(config, None, clock)?;
-        site.open().await?;
-        Ok(Self { site })
+    pub fn connect(config: &RedisConfig) -> BoxFuture<'_, Result<Self>> {
+        Box::pin(async move {
+            let clock = Arc::new(BootClock::new(Keeper::global()?));
+            let site = Site::new(config, None, clock)?;
+            site.open().await?;
+            Ok(Self { site })
+        })
     }
 
     async fn decide(&self, resource: &str, fence: Fence) -> Result<()> {

@@ -11,7 +11,7 @@ pub(super) fn mark_of(resource: &[u8]) -> Result<Vec<u8>> {
     if resource.is_empty() || resource.contains(&b'}') {
         let shown = String::from_utf8_lossy(resource);
         return Err(Error::invalid(format!(
-            "{shown:?} cannot be a resource: no other key can be put into its cluster slot; give it a {{tag}}"
+            "{shown:?} cannot be a resource: no other key can share its cluster slot; give it a {{tag}}"
         )));
     }
     Ok([b"{", resource, b"}:mark"].concat())

@@ -172,8 +172,7 @@ impl RedisFence {
         let answer = call.run(redis, &self.mark, fence).await;
         let value = answer.map_err(|error| trouble::of_answer(error, &self.mark, fence))?;
         T::from_redis_value(value).map_err(|error| {
-            let message =
-                "the script did what it does, but what it returned is not of the type that was asked for";
+            let message = "the script was executed, but its result is not of the requested type";
             Error::new(ErrorKind::Unexpected, message).caused_by(error)
         })
     }

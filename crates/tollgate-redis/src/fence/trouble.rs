@@ -10,8 +10,8 @@ use crate::refusal::Refusal;
 pub(super) fn of_answer(error: RedisError, mark: &[u8], fence: Fence) -> Error {
     let mark = String::from_utf8_lossy(mark);
     if error.is_io_error() || error.is_timeout() || error.is_connection_dropped() {
-        let message = "the connection to Redis was lost before its answer; it may have acted all the same: \
-                       read, or do it again with the same token";
+        let message = "the connection to Redis was lost before its answer; the script may have been \
+                       executed: read the data, or repeat it with the same token";
         return Error::new(ErrorKind::Indeterminate, message).caused_by(error);
     }
     let detail = error.detail().unwrap_or_default();
@@ -26,11 +26,12 @@ pub(super) fn of_answer(error: RedisError, mark: &[u8], fence: Fence) -> Error {
         ))
         .caused_by(error),
         Some("NOPERM") => {
-            let message =
-                format!("this user may not do that; allow +@scripting, the keys, and the mark {mark:?}");
+            let message = format!(
+                "this user lacks rights for this script; allow +@scripting, the keys, and the mark {mark:?}"
+            );
             Error::new(ErrorKind::Denied, message).caused_by(error)
         }
-        Some("WRONGTYPE") => Error::invalid("a key holds another kind of value").caused_by(error),
+        Some("WRONGTYPE") => Error::invalid("a key holds a value of another type").caused_by(error),
         _ if Refusal::of(&error).is_some() => error::of_answer(error),
         _ => Error::new(ErrorKind::Unexpected, format!("Redis answered {error}")).caused_by(error),
     }
@@ -42,11 +43,11 @@ fn highest(detail: &str) -> Option<Token> {
 
 pub(super) fn bad_mark(mark: &str) -> Error {
     let message =
-        format!("the key {mark:?} is no mark, it holds something else; delete it, or rename the resource");
+        format!("the key {mark:?} holds other data and is not a mark; delete it, or rename the resource");
     Error::new(ErrorKind::Config, message)
 }
 
 /// A value that comes as several arguments, or as none.
 pub(super) fn not_one() -> Error {
-    Error::invalid("a value is one argument; write lists and maps with a script of your own")
+    Error::invalid("each value must be a single argument; write lists and maps with a script of your own")
 }

@@ -95,16 +95,17 @@ impl RedlockBackend {
     pub(super) async fn attempt(&self, claim: &Claim) -> Result<Attempt> {
         if claim.mode != Mode::Exclusive {
             return Err(Error::unsupported(
-                "redlock:// has exclusive locks only: with a majority per permit, or with readers that only some nodes \
-                 know, a client that stops in the middle leaves nodes that disagree, and one too many gets in. Use one \
-                 Redis, or another engine",
+                "redlock:// has exclusive locks only: with a majority per permit, or with readers that \
+                 only some nodes know, a client that stops halfway leaves nodes that disagree, and one \
+                 holder too many is admitted. Use one Redis, or another engine",
             ));
         }
         self.capabilities.check_ttl(claim.ttl)?;
         let [lock, _] = self.keys(&claim.name);
         if lock.starts_with(RESERVED) {
             return Err(Error::invalid(format!(
-                "its key would start with {RESERVED:?}, and such keys say which nodes vote; choose another name, or prefix"
+                "the key of this lock would start with {RESERVED:?}, which is reserved for the record of \
+                 voting nodes; choose another name, or prefix"
             )));
         }
         if !self.contended.has(&lock, self.clock.now())
@@ -143,7 +144,7 @@ impl RedlockBackend {
             })
             .await;
         drop(round);
-        let verdict = verdict.ok_or_else(|| unexpected(&"no verdict though everybody was heard"))?;
+        let verdict = verdict.ok_or_else(|| unexpected(&"no verdict although every node answered"))?;
         let ended = match verdict {
             Verdict::Granted { token, since } => self.granted(claim, &links, token, since, sent).await?,
             Verdict::Commit { token } => self.commit(claim, &links, &request, &ballot, token).await?,
@@ -218,7 +219,7 @@ impl RedlockBackend {
         }
         Err(Error::new(
             ErrorKind::Timeout,
-            format!("a majority took longer to answer than a ttl of {:?} lasts; use a longer one", claim.ttl),
+            format!("a majority took longer to answer than the ttl of {:?}; use a longer ttl", claim.ttl),
         ))
     }
 
@@ -269,7 +270,8 @@ impl RedlockBackend {
         match outcome {
             Some(Outcome::Done) => self.granted(claim, links, token, since, request.sent).await,
             Some(Outcome::Unclear { unknown: true }) => {
-                let message = "too few nodes answered whether they stand at one token; they may all the same";
+                let message =
+                    "too few nodes answered whether they agree on one token; they may agree nevertheless";
                 Err(Error::new(ErrorKind::Indeterminate, message))
             }
             _ => {

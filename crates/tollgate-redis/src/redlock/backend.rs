@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tollgate_core::{
     Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Details, Event, Extension, Grant,
-    LockName, LockState, Release, Result, Revocation, Token, events, wait,
+    LockName, LockState, Release, Result, Revocation, RevokeMode, Token, events, wait,
 };
 
 use crate::backend::{CONTENDED, EVENTS_EVERY, EXPIRY_EVERY};
@@ -44,23 +44,25 @@ pub struct RedlockBackend {
 impl RedlockBackend {
     /// Connects, so that what is wrong is told at once. A majority is enough; whether it votes is found out by the
     /// first lock.
-    pub async fn connect(config: RedlockConfig, clock: Arc<dyn Clock>) -> Result<Self> {
-        let nodes = config.checked()?.into_iter().map(Node::new).collect();
-        let lanes = Lanes::new(nodes, config.max_ttl);
-        lanes.links().await?;
-        lanes.check_config()?;
-        let recovery = Recovery::new(&lanes);
-        Ok(Self {
-            lanes,
-            prefix: config.prefix,
-            clock,
-            capabilities: capabilities(config.max_ttl),
-            unanswered: Mutex::default(),
-            healing: Arc::default(),
-            recovery,
-            highest: AtomicU64::new(0),
-            contended: Recent::new(CONTENDED),
-            remembered: Recent::new(EXPIRY_EVERY),
+    pub fn connect(config: RedlockConfig, clock: Arc<dyn Clock>) -> BoxFuture<'static, Result<Self>> {
+        Box::pin(async move {
+            let nodes = config.checked()?.into_iter().map(Node::new).collect();
+            let lanes = Lanes::new(nodes, config.max_ttl);
+            lanes.links().await?;
+            lanes.check_config()?;
+            let recovery = Recovery::new(&lanes);
+            Ok(Self {
+                lanes,
+                prefix: config.prefix,
+                clock,
+                capabilities: capabilities(config.max_ttl),
+                unanswered: Mutex::default(),
+                healing: Arc::default(),
+                recovery,
+                highest: AtomicU64::new(0),
+                contended: Recent::new(CONTENDED),
+                remembered: Recent::new(EXPIRY_EVERY),
+            })
         })
     }
 
@@ -90,6 +92,11 @@ impl RedlockBackend {
         let lock = key_of(&self.prefix, name);
         let fence = fence_of(&lock);
         [lock, fence]
+    }
+
+    /// Where a node remembers whose lock was broken.
+    pub(super) fn revoked_key(&self, name: &LockName) -> String {
+        format!("{{{}}}:revoked", key_of(&self.prefix, name))
     }
 
     /// A node said that it does not vote.
@@ -142,8 +149,13 @@ impl Backend for RedlockBackend {
         events::poll(self, self.clock.clone(), prefix, EVENTS_EVERY)
     }
 
-    fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>> {
-        Box::pin(self.break_lock(name, token))
+    fn revoke<'a>(
+        &'a self,
+        name: &'a LockName,
+        token: Token,
+        mode: RevokeMode,
+    ) -> BoxFuture<'a, Result<Revocation>> {
+        Box::pin(self.break_lock(name, token, mode))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

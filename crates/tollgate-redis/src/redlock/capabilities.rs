@@ -19,7 +19,7 @@ pub(crate) fn capabilities(max_ttl: Duration) -> Capabilities {
         queue: Queue::Polling,
         ttl: TtlRange { min: MIN_TTL, max: max_ttl, step: Duration::ZERO },
         adopt: Adopt::Any,
-        revoke: Revoke::Forced,
+        revoke: Revoke::AskOrForce,
         lock_delay: false,
         detect: false,
         longest_name: LockName::MAX_BYTES,

@@ -45,27 +45,27 @@ impl RedlockConfig {
         let count = self.nodes.len();
         if count < 3 {
             return Err(config(format!(
-                "Redlock needs at least 3 independent nodes, this names {count}: with fewer, the loss of one is the loss \
-                 of the majority. For a single Redis write redis://HOST"
+                "Redlock needs at least 3 independent nodes, and the configuration names {count}: with \
+                 fewer, the loss of one is the loss of the majority. For a single Redis write redis://HOST"
             )));
         }
         if count.is_multiple_of(2) {
             return Err(config(format!(
-                "Redlock needs an odd number of nodes, this names {count}: the last one costs a request and survives \
-                 nothing more. Leave one out, or add one"
+                "Redlock needs an odd number of nodes, and the configuration names {count}: the last node \
+                 costs a request and survives no further failure. Leave one out, or add one"
             )));
         }
         check_prefix(&self.prefix)?;
         if self.prefix.starts_with(RESERVED) {
             return Err(Error::invalid(format!(
-                "keys that start with {RESERVED:?} say which nodes vote, and a lock must not be among them; choose another \
-                 prefix"
+                "keys that start with {RESERVED:?} are reserved for the record of voting nodes; choose \
+                 another prefix"
             )));
         }
         let least = crate::redlock::capabilities::MIN_TTL;
         if self.max_ttl < least || !self.max_ttl.subsec_nanos().is_multiple_of(1_000_000) {
             return Err(Error::invalid(format!(
-                "max_ttl is a whole number of milliseconds and at least {least:?}, not {:?}",
+                "max_ttl must be a whole number of milliseconds and at least {least:?}, not {:?}",
                 self.max_ttl
             )));
         }
@@ -75,7 +75,7 @@ impl RedlockConfig {
             let address = node.address().to_lowercase();
             if !seen.insert(address.clone()) {
                 return Err(config(format!(
-                    "{address} is named twice; every node of a majority is a Redis of its own"
+                    "{address} is named twice; every node must be a separate Redis server"
                 )));
             }
         }
@@ -87,7 +87,7 @@ impl RedlockConfig {
         match &node.servers {
             Servers::One(host) => Ok(Endpoint::new(host.clone(), node.speech()?)),
             _ => Err(config(
-                "a node of Redlock is one Redis, not a cluster, and not behind sentinels".to_owned(),
+                "a Redlock node is one Redis server, not a cluster, and not behind sentinels".to_owned(),
             )),
         }
     }
@@ -133,7 +133,7 @@ mod tests {
             let config = RedlockConfig { prefix: prefix.to_owned(), ..RedlockConfig::new(nodes.to_vec()) };
             let error = config.checked().err().expect("it is refused");
             assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-            assert!(error.to_string().contains("which nodes vote"), "{error}");
+            assert!(error.to_string().contains("voting nodes"), "{error}");
         }
     }
 

@@ -230,7 +230,7 @@ impl Lanes {
             let lanes = this.upgrade().ok_or_else(gone)?;
             let opened = tokio::time::timeout(PATIENCE, lanes.open(node, before.as_deref())).await;
             let late = || {
-                let message = format!("it did not answer within {PATIENCE:?}");
+                let message = format!("the node did not answer within {PATIENCE:?}");
                 // A Redis that does not speak TLS waits for the end of what it takes for a command.
                 let encrypted = lanes.nodes[node].endpoint.is_encrypted();
                 let hint = if encrypted { format!("; {NOT_ENCRYPTED}") } else { String::new() };
@@ -273,7 +273,7 @@ impl Lanes {
         for (other, twin) in self.nodes.iter().enumerate() {
             if other != node && *twin.run_id() == link.run_id {
                 let message = format!(
-                    "{} and {} are two names of one Redis; every node is a Redis of its own",
+                    "{} and {} are the same Redis server; every node must be a separate Redis server",
                     at.label, twin.label
                 );
                 return Err(Trouble::contradiction(message));
@@ -286,8 +286,8 @@ impl Lanes {
             Some(member) if member.max_ttl != self.max_ttl => {
                 let (theirs, ours) = (member.max_ttl, self.max_ttl);
                 let message = format!(
-                    "it was set up with max_ttl={theirs:?}, and this client says {ours:?}; all clients must say the same: write \
-                     ?max_ttl={}ms",
+                    "the node was set up with max_ttl={theirs:?}, and this client has {ours:?}; all \
+                     clients must use the same value: write ?max_ttl={}ms",
                     theirs.as_millis()
                 );
                 Err(Trouble::contradiction(message))

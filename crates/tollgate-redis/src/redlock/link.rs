@@ -49,7 +49,7 @@ impl Link {
     pub(crate) async fn open(endpoint: &Endpoint) -> Result<(Self, Option<Member>), Trouble> {
         // The patience is ours, around all nodes' answers together.
         let config = AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(QUEUE);
-        let wire = Wire::open(endpoint, config, Arc::default(), FEW_ANSWERS).await?;
+        let wire = Wire::open(endpoint, config, Arc::default(), Arc::default(), FEW_ANSWERS).await?;
         let mut connection = wire.connection();
         let mut greeting = redis::pipe();
         greeting.cmd("CLIENT").arg("ID").cmd("INFO").arg("server").cmd("GET").arg(RECORD).cmd("TIME");
@@ -61,11 +61,12 @@ impl Link {
         let said = |what: &str| info.lines().find_map(|line| line.strip_prefix(what)).map(str::trim);
         let run_id = said("run_id:").filter(|id| !id.is_empty()).ok_or_else(|| {
             let message =
-                "its INFO says no run_id; only a Redis that tells when it was restarted can be a node";
+                "the INFO of the node has no run_id; only a Redis that shows when it was restarted can be \
+                 a node";
             Trouble::new(tollgate_core::ErrorKind::Config, message)
         })?;
         if said("redis_mode:") == Some("cluster") {
-            let message = "it is one of a cluster; a node of Redlock is a Redis of its own";
+            let message = "the node belongs to a cluster; a Redlock node must be an independent Redis server";
             return Err(Trouble::new(tollgate_core::ErrorKind::Config, message));
         }
         // The difference of two times that were cut off to whole seconds: up to one too much.
@@ -198,6 +199,6 @@ impl Link {
 
 /// It did not answer.
 pub(crate) fn silent() -> Trouble {
-    let message = format!("it did not answer within {PATIENCE:?}; it may act all the same");
+    let message = format!("the node did not answer within {PATIENCE:?}; it may still execute the request");
     Trouble::new(tollgate_core::ErrorKind::Indeterminate, message)
 }

@@ -6,14 +6,16 @@ use std::time::Duration;
 use futures_util::stream;
 use redis::{Cmd, Value};
 use tollgate_core::{
-    BoxStream, Details, Error, ErrorKind, Holder, LockName, LockState, Mode, Result, Revocation, Token,
+    BoxStream, Details, Error, ErrorKind, Holder, LockName, LockState, Mode, Result, Revocation, RevokeMode,
+    Token,
 };
 
 use crate::keys::{encode, name_of, starting_with};
 use crate::redlock::backend::RedlockBackend;
-use crate::redlock::quorum::{Count, majority};
+use crate::redlock::lanes::Links;
+use crate::redlock::quorum::{Count, Outcome, majority};
 use crate::redlock::round::{Reply, Round};
-use crate::redlock::script;
+use crate::redlock::script::{self, Question};
 use crate::scan::no_lock;
 
 /// What one node shows of a lock.
@@ -133,28 +135,50 @@ impl RedlockBackend {
         Ok(holder.map(|(_, holder)| LockState { name, holders: vec![holder], waiters: Vec::new() }))
     }
 
-    /// Takes the lock from whoever a majority shows with `token`.
-    pub(super) async fn break_lock(&self, name: &LockName, token: Token) -> Result<Revocation> {
+    /// Revokes the grant of whoever a majority shows with `token`: marks it, so that it is not renewed and its holder is told
+    /// of it when it renews, and by force takes the lock away, too.
+    pub(super) async fn break_lock(
+        &self,
+        name: &LockName,
+        token: Token,
+        mode: RevokeMode,
+    ) -> Result<Revocation> {
         let Some((owner, holder)) = self.holder_of(name).await? else { return Ok(Revocation::NotHeld) };
         let (Ok(owner), true) = (String::from_utf8(owner), holder.token == Some(token)) else {
             return Ok(Revocation::NotHeld);
         };
         let links = self.lanes.links().await?;
-        let request = self.release_request(name, &owner);
+        let [lock, _] = self.keys(name);
+        let mark = script::REVOKE.of_voter(&[&lock, &self.revoked_key(name)]).arg(&owner);
+        let marked = self.counted(&links, &mark).await;
+        if mode == RevokeMode::Ask {
+            return match marked.outcome() {
+                Some(Outcome::Done) => Ok(Revocation::Pending),
+                Some(Outcome::Gone) => Ok(Revocation::NotHeld),
+                _ => Err(self.lanes.without(&self.silent_ones(&links), true)),
+            };
+        }
+        // The mark only tells the holder why: the lock is taken away where it could not be left, too.
+        let released = self.counted(&links, &self.release_request(name, &owner)).await;
+        // Where a majority has answered, it has the lock no more.
+        if released.is_answered() {
+            return Ok(Revocation::Revoked);
+        }
+        Err(self.lanes.without(&self.silent_ones(&links), true))
+    }
+
+    /// Asks all nodes, counts until the outcome is known, and lets the rest be asked in the background.
+    async fn counted(&self, links: &Links, request: &Question) -> Count {
         let mut count = Count::new(links.len());
-        let mut round = Round::new(&self.lanes, &links, self.clock.now(), &request, |_| true);
+        let mut round = Round::new(&self.lanes, links, self.clock.now(), request, |_| true);
         let _ = round
             .until(|node, reply| {
-                count.add(self.said(node, &links, &reply));
+                count.add(self.said(node, links, &reply));
                 count.outcome()
             })
             .await;
         round.see_to_its_end();
-        // Where a majority has answered, it has the lock no more.
-        if count.is_answered() {
-            return Ok(Revocation::Revoked);
-        }
-        Err(self.lanes.without(&self.silent_ones(&links), true))
+        count
     }
 
     /// Every lock that a majority shows.

@@ -4,6 +4,7 @@
 //! <prefix><name>             the lock on a node: "OWNER TOKEN SENT DETAILS" with a ttl, ~ before the token if it was taken
 //!                            without a script. Other clients see a key that is held
 //! {<prefix><name>}:fence     F, the last token that this node gave for the name: a sorted set with one member, f
+//! {<prefix><name>}:revoked   the OWNER whose lock was broken last: it is not renewed. It ends some time after that lock's end
 //! tollgate:member:RUN_ID     G. The node votes as long as it runs under this id and has this key, with tokens above G
 //! tollgate:member            "RUN_ID G MAX_TTL", what the node remembers for its next run
 //! tollgate:recovery          who is making the node a voter

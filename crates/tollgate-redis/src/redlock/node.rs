@@ -57,7 +57,7 @@ impl Node {
     /// Why it was of no use the last time.
     pub(crate) fn trouble(&self) -> Trouble {
         let last = self.last().clone();
-        last.unwrap_or_else(|| Trouble::new(ErrorKind::Unavailable, "it has not answered yet"))
+        last.unwrap_or_else(|| Trouble::new(ErrorKind::Unavailable, "the node has not answered yet"))
     }
 
     pub(crate) fn run_id(&self) -> MutexGuard<'_, String> {
@@ -84,6 +84,6 @@ mod tests {
         assert_eq!(node.trouble().message, "it was restarted");
         assert!(node.set_aside(Trouble::new(ErrorKind::Unavailable, "it is silent")));
         node.bring_back();
-        assert_eq!(node.trouble().message, "it has not answered yet");
+        assert_eq!(node.trouble().message, "the node has not answered yet");
     }
 }

@@ -66,8 +66,8 @@ impl Recovery {
             seconds => format!("does not vote for another {seconds} s"),
         };
         let message = format!(
-            "it is new or was restarted, and {when}; if these nodes were never used before, run `tollgate redlock-init \
-             URL`"
+            "the node is new or was restarted, and {when}; if these nodes were never used before, run \
+             `tollgate redlock-init URL`"
         );
         lanes.nodes[node].note(Trouble::new(ErrorKind::Unavailable, message));
         self.start();

@@ -115,14 +115,19 @@ impl RedlockBackend {
         let links = self.lanes.links().await?;
         let sent = self.clock.now();
         let [lock, fence] = self.keys(&grant.name);
-        let request =
-            script::RENEW.of_voter(&[&lock, &fence]).arg(grant.owner.to_hex()).arg(grant.token.get());
-        let request = request.arg(millis(ttl)).arg(details);
+        let revoked = self.revoked_key(&grant.name);
+        let request = script::RENEW.of_voter(&[&lock, &fence, &revoked]).arg(grant.owner.to_hex());
+        let request = request.arg(grant.token.get()).arg(millis(ttl)).arg(details);
         let mut count = Count::new(links.len());
-        let (mut has, mut lacks) = (None, Vec::new());
+        let (mut has, mut lacks, mut is_revoked) = (None, Vec::new(), false);
         let mut round = Round::new(&self.lanes, &links, sent, &request, |_| true);
         let outcome = round
             .until(|node, reply| {
+                // A majority has the mark, or is about to: one node that knows of it is enough.
+                if reply.text() == Some("V") {
+                    is_revoked = true;
+                    return Some(Outcome::Gone);
+                }
                 let said = self.said(node, &links, &reply);
                 match said {
                     Said::Yes => has = Some(node),
@@ -145,7 +150,8 @@ impl RedlockBackend {
             }
             (Some(Outcome::Gone), _) => {
                 self.healing.said().remove(&grant.owner);
-                Ok(Extension::Lost { cause: LossCause::Gone })
+                let cause = if is_revoked { LossCause::Revoked } else { LossCause::Gone };
+                Ok(Extension::Lost { cause })
             }
             (outcome, _) => {
                 let unknown = matches!(outcome, Some(Outcome::Unclear { unknown: true }));

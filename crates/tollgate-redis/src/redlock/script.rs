@@ -105,6 +105,8 @@ scripts! {
     RENEW = "renew",
     /// Gives a grant to a node that lost it.
     HEAL = "heal",
+    /// Marks a grant as revoked on a node.
+    REVOKE = "revoke",
     /// Gives the lock back on a node.
     RELEASE = "release",
     /// Takes back what a claim took on a node.

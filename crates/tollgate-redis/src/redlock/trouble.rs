@@ -32,8 +32,9 @@ impl Trouble {
     /// A request was not answered, or refused.
     pub(crate) fn asking(error: RedisError) -> Self {
         if error.is_io_error() || error.is_timeout() || error.is_connection_dropped() {
-            let message =
-                format!("the connection was lost before its answer; it may act all the same ({error})");
+            let message = format!(
+                "the connection was lost before its answer; the request may have been executed ({error})"
+            );
             return Self::new(ErrorKind::Indeterminate, message);
         }
         Self::from(of_answer(error))

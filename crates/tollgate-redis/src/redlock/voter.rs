@@ -117,7 +117,7 @@ async fn readmit_with(lanes: &Arc<Lanes>, node: usize, link: &Link, mutex: &Mute
             script::RAISE.of_voter(&[RECORD]).arg(highest).arg(&voter.run_id).arg(millis(lanes.max_ttl()));
         // One that does not vote any more may have forgotten what it said: start over.
         if voter.query::<String>(raise.to(voter)).await? != "1" {
-            return Err(Trouble::new(ErrorKind::Unavailable, "a node was restarted meanwhile"));
+            return Err(Trouble::new(ErrorKind::Unavailable, "a node was restarted in the meantime"));
         }
     }
     mutex.admit(link, highest, lanes.max_ttl()).await
@@ -220,7 +220,7 @@ impl Mutex {
                     other?;
                     return Err(Trouble::new(
                         ErrorKind::Unavailable,
-                        "another client is about to make it a voter",
+                        "another client is making the node a voter",
                     ));
                 }
             }
@@ -235,7 +235,10 @@ impl Mutex {
         if link.query::<String>(admit.to(link)).await? == "1" {
             return Ok(());
         }
-        Err(Trouble::new(ErrorKind::Unavailable, "it took too long, and another client may have begun"))
+        Err(Trouble::new(
+            ErrorKind::Unavailable,
+            "making the node a voter took too long, and another client may have begun",
+        ))
     }
 
     async fn give_back(self) {

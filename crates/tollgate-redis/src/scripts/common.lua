@@ -10,6 +10,7 @@
 --   :waiters  a hash: owner to record
 --   :holders  a hash: owner to record, of shared and permit holders
 --   :ends     a sorted set: the same owners by ENDS
+--   :revoked  a set of owners whose locks an operator broke; with a ttl, and only where that happened lately
 --
 -- A record is "tg1 OWNER KIND TOKEN ENDS TTL SENT CHANNEL DETAILS". KIND is x, s or p with its limit; ENDS is the
 -- server's time in milliseconds, or 0: with the ttl of the lock. SENT is the client's own and goes back to it unread.
@@ -22,7 +23,7 @@
 local LOCK = KEYS[1]
 local SIDE = '{' .. LOCK .. '}:'
 local FENCE, QUEUE, WAITERS = SIDE .. 'fence', SIDE .. 'queue', SIDE .. 'waiters'
-local HOLDERS, ENDS = SIDE .. 'holders', SIDE .. 'ends'
+local HOLDERS, ENDS, REVOKED = SIDE .. 'holders', SIDE .. 'ends', SIDE .. 'revoked'
 local MANY = 'tg1 many'
 -- How long an idle lock's counter is remembered, in seconds; after that the order of tokens rests on the server's clock.
 local REMEMBERED = 608400

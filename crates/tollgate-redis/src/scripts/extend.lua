@@ -1,7 +1,11 @@
 -- Renews a grant.
 --
--- ARGV: 1 owner, 2 ttl, 3 details, or nothing to leave them as they are. Answers 1, or 0 if the grant is gone.
+-- ARGV: 1 owner, 2 ttl, 3 details, or nothing to leave them as they are. Answers 1, or 0 if the grant is gone, or 2 if an
+-- operator broke the lock: the holder has what is left of its time to leave, if it still is one.
 
+if redis.call('SISMEMBER', REVOKED, ARGV[1]) == 1 then
+  return 2
+end
 local r = holder(ARGV[1])
 if not r then
   return 0

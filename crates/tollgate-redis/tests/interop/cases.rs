@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use tollgate_core::{
     Backend, Claim, Extension, Grant, Guard, LockName, LockRequest, Locks, LossCause, Release, Revocation,
+    RevokeMode,
 };
 use tollgate_redis::RedisBackend;
 use tollgate_testkit::engines::{self, Config};
@@ -179,7 +180,9 @@ pub(crate) async fn what_ours_let_run_out_is_its_and_ours_cannot_touch_that(stre
     let extended = backend.extend(&grant, Duration::from_secs(60), None).await.unwrap();
     assert_eq!(extended, Extension::Lost { cause: LossCause::Gone });
     backend.withdraw(&claim_of(&grant)).await.unwrap();
-    assert_eq!(backend.revoke(&grant.name, grant.token).await.unwrap(), Revocation::NotHeld);
+    for mode in [RevokeMode::Ask, RevokeMode::Force] {
+        assert_eq!(backend.revoke(&grant.name, grant.token, mode).await.unwrap(), Revocation::NotHeld);
+    }
     assert_eq!(guard.release().await.unwrap(), Release::AlreadyLost);
     assert!(street.is_busy().await, "it is still its");
     assert_eq!(foreigner.ask(&format!("extend {LONG}")), "extended");

@@ -3,6 +3,7 @@
 
 mod cases;
 mod crowd;
+mod fencing;
 mod ground;
 mod majority;
 mod serve;
@@ -38,6 +39,16 @@ fn main() {
         Kind::RedisPy,
         "ours_waits_for_a_lock_that_never_runs_out",
         cases::ours_waits_for_a_lock_that_never_runs_out,
+    ));
+    trials.push(alone(
+        "a_stale_token_is_refused_by_the_example",
+        fencing::a_stale_token_is_refused_by_the_example,
+    ));
+    trials.push(alone("the_scripts_are_those_that_run", fencing::the_scripts_are_those_that_run));
+    trials.push(alone("the_scripts_admit_read_and_write", fencing::the_scripts_admit_read_and_write));
+    trials.push(alone(
+        "the_example_and_tollgate_fence_one_resource",
+        fencing::the_example_and_tollgate_fence_one_resource,
     ));
     trials.push(alone("one_at_a_time_passes_whoever_it_is", crowd::one_at_a_time_passes_whoever_it_is));
     trials.push(alone(

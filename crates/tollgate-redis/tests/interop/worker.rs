@@ -22,6 +22,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use tollgate_testkit::clients;
+
 /// Says to the test binary that it is started as a worker, and of which kind.
 pub(crate) const ASKED: &str = "TOLLGATE_INTEROP_WORKER";
 /// How long anything may take that should happen soon, also where a dozen interpreters start on two busy cores.
@@ -74,11 +76,8 @@ pub(crate) fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tollgate-redis/tests/interop")
 }
 
-/// A file of the clients that `cargo xtask test` installs.
 fn installed(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("interop").join(name);
-    assert!(path.exists(), "{} is missing: run cargo xtask test redis once", path.display());
-    path
+    clients::installed(env!("CARGO_TARGET_TMPDIR"), name)
 }
 
 /// A worker as its test sees it. Killed when dropped.

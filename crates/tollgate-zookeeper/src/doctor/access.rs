@@ -11,9 +11,10 @@ pub(super) fn look(inside: &Inside, config: &ZooKeeperConfig, findings: &mut Vec
         Ok(folder) => folder,
         Err(message) => {
             return findings.push(Finding::problem(
-                format!("who may use the folder of the locks cannot be asked: {message}"),
-                "who may not read it can take no lock",
-                "if it is somebody else's, log in as who created it: zookeeper://USER:PASSWORD@HOST; or ask again",
+                format!("the ACL of the locks' folder cannot be read: {message}"),
+                "a client that may not read the folder can take no lock",
+                "if the folder belongs to another user, log in as that user: \
+                 zookeeper://USER:PASSWORD@HOST; or run the doctor again",
             ));
         }
     };
@@ -24,22 +25,23 @@ pub(super) fn look(inside: &Inside, config: &ZooKeeperConfig, findings: &mut Vec
         Finding::problem(
             format!("nodes cannot be created in {path}"),
             "no lock can be taken",
-            "log in as who owns it, or have its owner add us: setAcl with the right cdrwa",
+            "log in as the owner of the folder, or let the owner grant this user the rights cdrwa with \
+             setAcl",
         )
     } else if !(anybody | ours).has(Permission::READ) {
         Finding::note(
             format!("{path} cannot be read"),
             "locks can be taken, but `tollgate ls` does not find them",
-            "have its owner add the right to read: setAcl with r",
+            "let the owner grant the right r (read) with setAcl",
         )
     } else if anybody.has(Permission::DELETE) || anybody.has(Permission::CREATE) {
         Finding::note(
-            format!("everybody who reaches ZooKeeper may change {path}"),
-            "locks there can be broken by anybody, also by mistake",
-            "log in by zookeeper://USER:PASSWORD@HOST, so that what is created belongs to that user",
+            format!("every client that reaches ZooKeeper may change {path}"),
+            "any client can break locks there, also by mistake",
+            "log in with zookeeper://USER:PASSWORD@HOST, so that new nodes belong to that user",
         )
     } else {
-        Finding::fine(format!("{path} is not everybody's"))
+        Finding::fine(format!("{path} is not open to all clients"))
     });
 }
 

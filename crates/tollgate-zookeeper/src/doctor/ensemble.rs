@@ -9,13 +9,13 @@ pub(super) fn look(seen: &Seen, findings: &mut Vec<Finding>) {
         match (&server.state, server.mode()) {
             (Err(message), _) => findings.push(Finding::problem(
                 format!("{} does not answer: {message}", server.host),
-                "it cannot stand in for another that fails",
-                "start it, or take it out of the URL; the word srvr must be in its 4lw.commands.whitelist",
+                "it cannot replace another server that fails",
+                "start it, or remove it from the URL; the word srvr must be in its 4lw.commands.whitelist",
             )),
             (Ok(_), None) => findings.push(Finding::problem(
-                format!("{} serves nobody: it has no leader", server.host),
+                format!("{} serves no clients: it has no leader", server.host),
                 "it refuses every request",
-                "start the others; see whether they reach each other",
+                "start the other servers; check whether they reach each other",
             )),
             (Ok(_), Some(_)) => {}
         }
@@ -30,14 +30,14 @@ fn leaders(seen: &Seen, findings: &mut Vec<Finding>) {
     let named = |mode: &str| seen.servers.iter().filter(|server| server.mode() == Some(mode)).count();
     if named("standalone") > 0 && seen.servers.len() > 1 {
         findings.push(Finding::problem(
-            "servers in the URL stand alone, and know nothing of each other",
-            "two clients that reach different ones may hold one lock at once",
+            "servers in the URL run standalone, and do not share state",
+            "two clients that reach different servers may hold one lock at once",
             "name the servers of one ensemble, or one server",
         ));
     } else if named("leader") > 1 {
         findings.push(Finding::problem(
             "the URL names servers of more than one ensemble",
-            "two clients that reach different ones may hold one lock at once",
+            "two clients that reach different servers may hold one lock at once",
             "name the servers of one ensemble",
         ));
     }
@@ -47,19 +47,20 @@ fn size(seen: &Seen, inside: &Inside) -> Finding {
     let serving = seen.servers.iter().filter(|server| server.mode().is_some()).count();
     match inside.voters {
         None | Some(1) => Finding::note(
-            "it is one server",
-            "its locks stand still while it is down, and are lost with its disk",
+            "the ensemble has one server",
+            "while it is down, no lock can be taken, renewed or released, and the locks are lost with its \
+             disk",
             "three servers survive the loss of one",
         ),
         Some(voters) if voters % 2 == 0 => Finding::note(
             format!("{voters} servers vote"),
-            format!("no more of them may fail than of {}", voters - 1),
-            "an odd number is cheaper, or survives more",
+            format!("this ensemble survives no more failures than one of {} servers", voters - 1),
+            "an odd number of servers is cheaper, or survives more failures",
         ),
         Some(voters) if seen.servers.len() < voters => Finding::note(
             format!("{voters} servers vote, and the URL names {}", seen.servers.len()),
-            "clients that know of few cannot go on when those fail",
-            "name them all",
+            "a client that knows only some servers cannot continue when those fail",
+            "name all servers in the URL",
         ),
         Some(voters) => Finding::fine(format!(
             "{serving} of {voters} servers serve clients; {} may fail",

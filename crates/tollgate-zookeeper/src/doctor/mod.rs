@@ -9,7 +9,7 @@ mod word;
 
 use std::time::Duration;
 
-use tollgate_core::{Checkup, Finding, Result};
+use tollgate_core::{BoxFuture, Checkup, Finding, Result};
 
 use crate::capabilities::{capabilities, ttls};
 use crate::config::ZooKeeperConfig;
@@ -19,23 +19,25 @@ use seen::Seen;
 ///
 /// # Errors
 /// `Unavailable` if no server that is named says anything; what is wrong is a finding.
-pub async fn examine(config: ZooKeeperConfig) -> Result<Checkup> {
-    let seen = Seen::look(&config).await?;
-    let mut findings = Vec::new();
-    ensemble::look(&seen, &mut findings);
-    version::look(&seen, &mut findings);
-    match &seen.inside {
-        Ok(inside) => {
-            time::look(&seen, inside, &config, &mut findings);
-            access::look(inside, &config, &mut findings);
+pub fn examine(config: ZooKeeperConfig) -> BoxFuture<'static, Result<Checkup>> {
+    Box::pin(async move {
+        let seen = Seen::look(&config).await?;
+        let mut findings = Vec::new();
+        ensemble::look(&seen, &mut findings);
+        version::look(&seen, &mut findings);
+        match &seen.inside {
+            Ok(inside) => {
+                time::look(&seen, inside, &config, &mut findings);
+                access::look(inside, &config, &mut findings);
+            }
+            Err(error) => findings.push(Finding::problem(
+                error.message(),
+                "no lock can be taken, and held locks will be lost",
+                "start enough servers for a majority, and check whether they reach each other",
+            )),
         }
-        Err(error) => findings.push(Finding::problem(
-            error.message(),
-            "no lock can be taken, and those that are held will be lost",
-            "start enough servers for a majority, and see whether they reach each other",
-        )),
-    }
-    let hosts: Vec<_> = config.hosts.iter().map(ToString::to_string).collect();
-    let guarantees = capabilities(ttls(Duration::ZERO, Duration::ZERO, config.tick)).guarantees;
-    Ok(Checkup { subject: format!("ZooKeeper at {}", hosts.join(", ")), findings, guarantees })
+        let hosts: Vec<_> = config.hosts.iter().map(ToString::to_string).collect();
+        let guarantees = capabilities(ttls(Duration::ZERO, Duration::ZERO, config.tick)).guarantees;
+        Ok(Checkup { subject: format!("ZooKeeper at {}", hosts.join(", ")), findings, guarantees })
+    })
 }

@@ -94,9 +94,9 @@ fn state_of(text: &str) -> std::result::Result<HashMap<String, String>, String> 
         return Ok(state);
     }
     Err(match text.lines().next().filter(|line| !line.is_empty()) {
-        None => "it closes the connection; does it want TLS?".to_owned(),
+        None => "the server closes the connection; does it require TLS?".to_owned(),
         Some(line) if line.contains("whitelist") => line.to_owned(),
-        Some(_) => "it is no ZooKeeper".to_owned(),
+        Some(_) => "the server is not a ZooKeeper".to_owned(),
     })
 }
 
@@ -120,7 +120,7 @@ impl Inside {
             Ok(Self { longest: opened.ttl, voters, has_local_sessions, folder })
         });
         session.await.map_err(|panic| {
-            Error::new(ErrorKind::Unexpected, "the look did not come to an end").caused_by(panic)
+            Error::new(ErrorKind::Unexpected, "the examination did not finish").caused_by(panic)
         })?
     }
 }
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(server.setting("maxSessionTimeout"), None);
         let waits = "This ZooKeeper instance is not currently serving requests\n";
         assert_eq!(state_of(waits), Ok(HashMap::new()));
-        assert!(state_of("HTTP/1.1 400 Bad Request\nServer: x\n").unwrap_err().contains("no ZooKeeper"));
+        assert!(state_of("HTTP/1.1 400 Bad Request\nServer: x\n").unwrap_err().contains("not a ZooKeeper"));
         let unsaid = state_of("srvr is not executed because it is not in the whitelist.\n").unwrap_err();
         assert!(unsaid.contains("whitelist"), "{unsaid}");
     }

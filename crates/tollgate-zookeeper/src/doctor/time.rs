@@ -13,42 +13,43 @@ pub(super) fn look(seen: &Seen, inside: &Inside, config: &ZooKeeperConfig, findi
     let ticks: Vec<_> = seen.servers.iter().filter_map(|server| server.setting("tickTime")).collect();
     findings.push(match ticks.iter().max() {
         None => Finding::note(
-            format!("its servers do not tell their tickTime, and {tick:?} is assumed"),
-            "a holder whose server is cut off from the leader would believe in its lock for too long if it were more",
-            "compare it with zoo.cfg and say ?tick=, or put conf into 4lw.commands.whitelist",
+            format!("the servers do not report their tickTime, and {tick:?} is assumed"),
+            "if it is longer, a holder whose server is cut off from the leader relies on its lock for too \
+             long",
+            "compare it with zoo.cfg and set ?tick=, or add conf to 4lw.commands.whitelist",
         ),
         Some(real) if *real > tick => Finding::problem(
-            format!("its tickTime is {real:?}, and {tick:?} is assumed"),
-            "a holder whose server is cut off from the leader may believe in its lock for too long",
+            format!("the servers' tickTime is {real:?}, and {tick:?} is assumed"),
+            "a holder whose server is cut off from the leader may rely on its lock for too long",
             format!("write ?tick={}ms in the URL", real.as_millis()),
         ),
         Some(real) if *real < tick => Finding::note(
-            format!("its tickTime is {real:?}, and {tick:?} is assumed"),
-            format!("that is safe, but a ttl must be {:?} at least", range.min),
-            format!("write ?tick={}ms in the URL for shorter ones", real.as_millis()),
+            format!("the servers' tickTime is {real:?}, and {tick:?} is assumed"),
+            format!("that is safe, but a ttl must be at least {:?}", range.min),
+            format!("write ?tick={}ms in the URL to allow shorter ones", real.as_millis()),
         ),
-        Some(real) => Finding::fine(format!("its tickTime is {real:?}, as is assumed")),
+        Some(real) => Finding::fine(format!("the servers' tickTime is {real:?}, as assumed")),
     });
     findings.push(if inside.longest < range.min {
         Finding::problem(
             format!("sessions last {:?} at most, and a lock needs 6 ticks of {tick:?}", inside.longest),
             "no lock can be taken",
-            "raise maxSessionTimeout, or say ?tick= if its tickTime is less",
+            "raise maxSessionTimeout, or set ?tick= if the servers' tickTime is shorter",
         )
     } else if !(range.min..=range.max).contains(&DEFAULT_TTL) {
         Finding::note(
-            format!("a ttl is {:?} to {:?} here", range.min, range.max),
-            format!("the usual one, {DEFAULT_TTL:?}, is refused"),
-            "say another ttl, or change minSessionTimeout or maxSessionTimeout",
+            format!("this ZooKeeper allows a ttl of {:?} to {:?}", range.min, range.max),
+            format!("the default ttl, {DEFAULT_TTL:?}, is refused"),
+            "set another ttl, or change minSessionTimeout or maxSessionTimeout",
         )
     } else {
-        Finding::fine(format!("a ttl is {:?} to {:?} here", range.min, range.max))
+        Finding::fine(format!("this ZooKeeper allows a ttl of {:?} to {:?}", range.min, range.max))
     });
     differences(seen, findings);
     if inside.has_local_sessions {
         findings.push(Finding::note(
-            "its servers give local sessions",
-            "a lock needs a session that all know: the first claim makes it one, if it may",
+            "the servers use local sessions",
+            "a lock needs a global session: the first claim upgrades the session, if the servers allow it",
             "leave localSessionsUpgradingEnabled=true in zoo.cfg, or set localSessionsEnabled=false",
         ));
     }
@@ -63,7 +64,7 @@ fn differences(seen: &Seen, findings: &mut Vec<Finding>) {
         if let [least, .., most] = told[..] {
             findings.push(Finding::problem(
                 format!("{name} is {least:?} on one server and {most:?} on another"),
-                "a session that goes on at another server may last shorter there, and its locks are lost then",
+                "a session that moves to another server may be shorter there, and its locks are lost then",
                 format!("give all servers the same {name}"),
             ));
         }

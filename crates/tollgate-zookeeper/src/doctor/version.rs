@@ -13,28 +13,30 @@ struct Flaw {
 
 const FLAWS: &[Flaw] = &[
     Flaw {
-        what: "can keep a node of a session that is over (ZOOKEEPER-2355)",
-        why: "a lock whose holder died may stay closed on some servers until they are started again",
+        what: "can keep a node of a session that has ended (ZOOKEEPER-2355)",
+        why: "a lock whose holder died may stay held on some servers until they are restarted",
         fixed: &[(3, 4, 11), (3, 5, 4)],
     },
     Flaw {
-        what: "tells everybody the passwords' hashes of whoever may use a node (CVE-2019-0201)",
-        why: "whoever can guess a password from its hash can break locks that are kept for its owner",
+        what: "reveals the password hashes of a node's users to all clients (CVE-2019-0201)",
+        why: "an attacker that recovers a password from its hash can break locks that are restricted to \
+              its owner",
         fixed: &[(3, 4, 14), (3, 5, 5)],
     },
     Flaw {
         what: "lets servers join whose authentication failed (CVE-2023-44981)",
-        why: "whoever reaches the ports of the ensemble can change every lock, if it relies on SASL for its servers",
+        why: "an attacker that reaches the ensemble's ports can change every lock, if the ensemble relies \
+              on SASL between its servers",
         fixed: &[(3, 7, 2), (3, 8, 3), (3, 9, 1)],
     },
     Flaw {
-        what: "can lose changes on a server that comes back to its ensemble (ZOOKEEPER-4785)",
-        why: "that server may show locks as held that nobody holds, which waiters leave it for, or as free that somebody holds",
+        what: "can lose changes on a server that rejoins its ensemble (ZOOKEEPER-4785)",
+        why: "that server may show free locks as held, so that waiters leave it, or held locks as free",
         fixed: &[(3, 8, 4), (3, 9, 2)],
     },
     Flaw {
-        what: "tells of changes to nodes that one may not read (CVE-2024-23944)",
-        why: "names of locks can be watched by everybody",
+        what: "notifies clients of changes to nodes that they may not read (CVE-2024-23944)",
+        why: "all clients can watch the names of locks",
         fixed: &[(3, 8, 4), (3, 9, 2)],
     },
 ];
@@ -45,8 +47,8 @@ pub(super) fn look(seen: &Seen, findings: &mut Vec<Finding>) {
     versions.dedup();
     if versions.len() > 1 {
         findings.push(Finding::note(
-            format!("its servers have different versions: {}", versions.join(", ")),
-            "they should only while they are upgraded",
+            format!("the servers have different versions: {}", versions.join(", ")),
+            "servers should differ only during an upgrade",
             "finish the upgrade",
         ));
     }
@@ -55,8 +57,9 @@ pub(super) fn look(seen: &Seen, findings: &mut Vec<Finding>) {
         if number < (3, 5, 0) {
             findings.push(Finding::problem(
                 format!("ZooKeeper {version} is too old"),
-                "locks need nodes that are removed when they are empty, and answers that say which transaction made a node",
-                "upgrade to 3.5 or later, best to a release that is maintained",
+                "locks need container nodes, which are removed when empty, and replies that name the \
+                 transaction that created a node",
+                "upgrade to 3.5 or later, preferably to a maintained release",
             ));
         }
         let flaws: Vec<&Flaw> = FLAWS.iter().filter(|flaw| has(number, flaw.fixed)).collect();

@@ -106,7 +106,7 @@ impl Dialer {
         // One at a time: a session that is asked for at two servers goes to and fro.
         let mut shaking: OptionFuture<Shaking> = None.into();
         let mut busy = false;
-        let (mut last, mut too_slow) = (io::Error::other("no server is named"), false);
+        let (mut last, mut too_slow) = (io::Error::other("no server was named"), false);
         loop {
             if !busy && let Some((number, carrier)) = connected.pop_front() {
                 (shaking, busy) = (Some(self.shake(number, carrier, hello)).into(), true);
@@ -220,9 +220,9 @@ impl From<io::Error> for Refusal {
 }
 
 fn silent() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "it does not answer")
+    io::Error::new(io::ErrorKind::TimedOut, "the server does not answer")
 }
 
 fn foreign() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "it does not answer as a ZooKeeper does")
+    io::Error::new(io::ErrorKind::InvalidData, "the server does not answer like a ZooKeeper")
 }

@@ -52,8 +52,8 @@ impl std::fmt::Display for Fault {
             Self::Refused(Code(code)) => write!(f, "ZooKeeper's error {code}"),
             Self::Unsent => f.write_str("no connection"),
             Self::Lost => f.write_str("the connection was lost"),
-            Self::Garbled => f.write_str("an answer that is none"),
-            Self::Ended => f.write_str("the session is over"),
+            Self::Garbled => f.write_str("the answer cannot be decoded"),
+            Self::Ended => f.write_str("the session has ended"),
         }
     }
 }

@@ -9,6 +9,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use support::java::java;
 use support::{TICK, backend_of, config, hosts, secs};
 use tollgate_core::{Locks, Release};
 use tollgate_testkit::engines::{self, Engine};
@@ -48,10 +49,8 @@ fn curator(engine: &Engine, kind: &str) -> Command {
         "slf4j-api",
         "slf4j-simple",
     ];
-    let jars: Vec<_> = jars.iter().map(|jar| format!("/usr/share/java/{jar}.jar")).collect();
-    let mut command = Command::new("java");
-    command.args(["-Xmx128m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "-cp", &jars.join(":")]);
-    command.arg(here("Curator.java")).args([&hosts(engine), PATH, kind]);
+    let mut command = java("interop/Curator.java", &jars);
+    command.args([&hosts(engine), PATH, kind]);
     command
 }
 

@@ -1,6 +1,7 @@
 //! What tests with a ZooKeeper of their own share.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub(crate) mod java;
 pub(crate) mod wire;
 
 use std::io::{Read, Write};
@@ -104,9 +105,9 @@ pub(crate) fn zoo_cfg(engine: &Engine, node: &Node) -> PathBuf {
 
 /// Waits until `condition` holds.
 pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let end = Instant::now() + secs(30);
+    let end = Instant::now() + secs(60);
     while !condition().await {
-        assert!(Instant::now() < end, "after 30 s still not: {what}");
+        assert!(Instant::now() < end, "after 60 s still not: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -1,8 +1,8 @@
--- What locks of ?style=advisory need in the database beside PostgreSQL's own advisory locks, version 1.
+-- What locks of ?style=advisory need in the database beside PostgreSQL's own advisory locks, version 3.
 --
 -- Safe to run again, and by several at once.
 
-select pg_advisory_xact_lock(hashtextextended('tollgate schema', 0));
+select pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('tollgate schema'::pg_catalog.text, 0::pg_catalog.int8));
 select set_config('synchronous_commit', 'on', true);
 
 do $do$
@@ -18,7 +18,7 @@ $do$;
 create sequence if not exists tollgate.tokens maxvalue 9007199254740991;
 
 -- Who holds a lock or waits for it, for people who look. Written some time after the lock was taken, if it is held for
--- that long; nothing is decided by it. A row counts only while its connection has that lock, or waits for it.
+-- that long; who gets the lock is not decided by it. A row counts only while its connection has that lock, or waits for it.
 create unlogged table if not exists tollgate.sessions (
     -- What the connection is called in pg_stat_activity. No other one ever is.
     session text primary key,
@@ -26,14 +26,19 @@ create unlogged table if not exists tollgate.sessions (
     name    text collate "C" not null,
     -- Those who hold it have one.
     token   bigint,
-    details text not null
+    details text not null,
+    -- The token of a grant that an operator broke: its holder is to leave.
+    revoked bigint
 );
+
+-- Tables of version 2 have no such column.
+alter table tollgate.sessions add column if not exists revoked bigint;
 
 -- Empty after a crash, as all such tables are.
 create unlogged table if not exists tollgate.awake (since timestamptz not null);
 
 -- Tokens that were drawn shortly before a crash may not be on the disk: after one, the next are far above all of them.
-create or replace function tollgate.wake() returns void language plpgsql as $fn$
+create or replace function tollgate.wake() returns void language plpgsql set search_path = pg_catalog, pg_temp as $fn$
 begin
     if exists (select from tollgate.awake) then
         return;
@@ -48,4 +53,4 @@ end
 $fn$;
 
 -- What tells that all of the above is there.
-comment on table tollgate.sessions is 'tollgate advisory 1';
+comment on table tollgate.sessions is 'tollgate advisory 3';

@@ -4,6 +4,9 @@
 -- 25 s, which is longer than a holder takes to notice it. And no token waits for the disk: which of them are not on it after
 -- a crash is seen to by tollgate.wake.
 
+-- What others have made in this database is not called instead of what is meant.
+set search_path = pg_catalog, pg_temp;
+
 select set_config(wanted.name, wanted.value, false)
 from (values
     ('statement_timeout', '0'),

@@ -1,11 +1,14 @@
 -- Renews a grant on this node, and brings the node to its token if it has another.
 --
--- KEYS: 1 lock, 2 fence, 3 member. ARGV: 1 owner, 2 token, 3 ttl in ms, 4 details, or "" to leave them
--- Answers "1", "0" if the grant is gone, or "R".
+-- KEYS: 1 lock, 2 fence, 3 revoked, 4 member. ARGV: 1 owner, 2 token, 3 ttl in ms, 4 details, or "" to leave them
+-- Answers "1", "0" if the grant is gone, "V" if it was revoked, or "R".
 
-local v = redis.call('MGET', KEYS[1], KEYS[3])
+local v = redis.call('MGET', KEYS[1], KEYS[4], KEYS[3])
 if not v[2] then
   return 'R'
+end
+if v[3] == ARGV[1] then
+  return 'V'
 end
 if not v[1] or string.sub(v[1], 1, 32) ~= ARGV[1] then
   return '0'
