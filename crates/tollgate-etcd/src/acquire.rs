@@ -17,12 +17,12 @@ use crate::keys::{Span, place, tag};
 use crate::line::Member;
 use crate::links::Repeat;
 use crate::ops::{
-    created, created_at, how_many, nothing_in, queue, queued, range, read, revision, unchanged,
+    created, created_at, how_many, nothing_in, queue, queued, range, read, revision, says, unchanged,
 };
 use crate::session::Session;
 use crate::sessions::Spot;
 use crate::wire::request_op::Request as Op;
-use crate::wire::{Compare, PutRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest};
+use crate::wire::{Compare, KeyValue, PutRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest};
 
 /// How much of the queue is read at first: an exclusive claim needs itself and the one before it.
 const TWO: i64 = 2;
@@ -37,6 +37,38 @@ pub(crate) struct Value {
     pub(crate) mode: Mode,
     #[serde(flatten)]
     pub(crate) details: Details,
+    /// Whether an operator has asked the holder to leave.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) revoked: bool,
+}
+
+impl Value {
+    pub(crate) fn new(mode: Mode, details: Details) -> Self {
+        Self { tollgate: 1, mode, details, revoked: false }
+    }
+
+    /// The value of a claim; `None` if another kind of client wrote it.
+    pub(crate) fn of(claim: &KeyValue) -> Option<Self> {
+        serde_json::from_slice(&claim.value).ok()
+    }
+
+    /// As it is written.
+    pub(crate) fn to_bytes(&self) -> Result<Vec<u8>> {
+        serde_json::to_vec(self).map_err(|error| {
+            Error::invalid("the details of this claim cannot be serialised").caused_by(error)
+        })
+    }
+}
+
+/// What came of writing a holder's details.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Said {
+    /// They are written, or later ones are.
+    Yes,
+    /// The claim is gone.
+    Gone,
+    /// The holder is asked to leave.
+    Revoked,
 }
 
 /// A claim that has its place in the queue.
@@ -207,41 +239,45 @@ impl EtcdBackend {
     /// A permit that got in writes its key again: the next one waits for that. An etcd that takes nothing more keeps nobody from
     /// being in; the next one looks by itself, only later.
     pub(crate) async fn tell_those_behind(&self, claim: &Claim, placed: &Placed) -> Result<()> {
-        let value = Value { tollgate: 1, mode: claim.mode, details: claim.details.clone() };
-        if let Ok(false) = self.rewrite(&placed.key, placed.revision, &value).await {
+        let value = Value::new(claim.mode, claim.details.clone());
+        // Not over an operator's mark: such a holder is asked to leave.
+        let unmarked = vec![created_at(&placed.key, placed.revision), says(&placed.key, value.to_bytes()?)];
+        if let Ok(false) = self.put_if(unmarked, &placed.key, &value).await
+            && let Ok(None) = self.claim_at(&placed.key, placed.revision).await
+        {
             return Err(over());
         }
         Ok(())
     }
 
-    /// Replaces the value of a claim that is still there.
-    async fn rewrite(&self, key: &[u8], revision: i64, value: &Value) -> Result<bool> {
-        self.put_if(vec![created_at(key, revision)], key, value).await
+    /// The claim with this key, if it is the one that was created at `revision`.
+    pub(crate) async fn claim_at(&self, key: &[u8], revision: i64) -> Result<Option<KeyValue>> {
+        let request = RangeRequest { key: key.to_vec().into(), ..RangeRequest::default() };
+        let found = self.links.range(request).await?.kvs.into_iter().next();
+        Ok(found.filter(|found| found.create_revision == revision))
     }
 
-    /// The same for what its holder says, unless it has said something later: a request may arrive after its successor.
-    pub(crate) async fn say(&self, key: &[u8], revision: i64, value: &Value) -> Result<bool> {
+    /// Replaces a holder's details, unless it has written later ones: a request may arrive after its successor.
+    pub(crate) async fn say(&self, key: &[u8], revision: i64, value: &Value) -> Result<Said> {
         loop {
-            let request = RangeRequest { key: key.to_vec().into(), ..RangeRequest::default() };
-            let found = self.links.range(request).await?;
-            let Some(found) = found.kvs.first().filter(|found| found.create_revision == revision) else {
-                return Ok(false);
-            };
-            let said = serde_json::from_slice(&found.value).map_or(0, |said: Value| said.details.revision);
-            if said > value.details.revision
+            let Some(found) = self.claim_at(key, revision).await? else { return Ok(Said::Gone) };
+            let said = Value::of(&found);
+            if said.as_ref().is_some_and(|said| said.revoked) {
+                return Ok(Said::Revoked);
+            }
+            if said.is_some_and(|said| said.details.revision > value.details.revision)
                 || self.put_if(vec![unchanged(key, found.mod_revision)], key, value).await?
             {
-                return Ok(true);
+                return Ok(Said::Yes);
             }
         }
     }
 
-    async fn put_if(&self, compare: Vec<Compare>, key: &[u8], value: &Value) -> Result<bool> {
-        let value = serde_json::to_vec(value)
-            .map_err(|error| Error::invalid("these details cannot be written").caused_by(error))?;
+    /// Replaces the value of a claim if `compare` holds.
+    pub(crate) async fn put_if(&self, compare: Vec<Compare>, key: &[u8], value: &Value) -> Result<bool> {
         let put = PutRequest {
             key: key.to_vec().into(),
-            value: value.into(),
+            value: value.to_bytes()?.into(),
             ignore_lease: true,
             ..PutRequest::default()
         };

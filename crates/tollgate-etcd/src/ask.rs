@@ -51,9 +51,10 @@ pub(crate) struct Asked {
 impl EtcdBackend {
     /// Asks etcd to take or queue `claim`, in a session that is there. What is unknown then is noted for the withdrawal.
     pub(crate) async fn ask(&self, claim: &Claim, request: impl Fn(Parts) -> TxnRequest) -> Result<Asked> {
-        let value = Value { tollgate: 1, mode: claim.mode, details: claim.details.clone() };
-        let value = serde_json::to_vec(&value)
-            .map_err(|error| Error::invalid("these details cannot be written").caused_by(error))?;
+        let value = Value::new(claim.mode, claim.details.clone());
+        let value = serde_json::to_vec(&value).map_err(|error| {
+            Error::invalid("the details of this claim cannot be serialised").caused_by(error)
+        })?;
         loop {
             let (session, slot) = self.sessions.settle(claim);
             let spot = Spot { lease: session.lease().await?, slot };

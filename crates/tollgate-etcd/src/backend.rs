@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tollgate_core::{
-    Age, Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Deadline, Details, Error, Event,
-    Extension, Grant, Keeper, LockName, LockState, LossCause, OwnerId, Release, Result, Revocation, Token,
+    Age, Attempt, Backend, BoxFuture, BoxStream, Capabilities, Claim, Clock, Deadline, Details, Error,
+    ErrorKind, Event, Extension, Grant, Keeper, LockName, LockState, LossCause, OwnerId, Release, Result,
+    Revocation, RevokeMode, Token,
 };
 
-use crate::acquire::{Handle, Value};
+use crate::acquire::{Handle, Said, Value};
 use crate::capabilities::{capabilities, ttl_from};
 use crate::config::EtcdConfig;
 use crate::error::{Failure, Why};
@@ -20,8 +21,11 @@ use crate::links::{Links, Repeat};
 use crate::ops::{created_at, delete, put};
 use crate::session::{Means, keep_alive_once};
 use crate::sessions::{Deletion, Leftover, Sessions, Spot};
+use crate::wire::event::EventType;
 use crate::wire::request_op::Request as Op;
-use crate::wire::{LeaseGrantRequest, LeaseRevokeRequest, RangeRequest, RequestOp, TxnRequest};
+use crate::wire::{
+    Event as Change, KeyValue, LeaseGrantRequest, LeaseRevokeRequest, RangeRequest, RequestOp, TxnRequest,
+};
 
 /// The shortest ttl of an etcd whose settings nobody has changed.
 const USUAL_TTL: Duration = Duration::from_secs(2);
@@ -31,6 +35,8 @@ const TO_TIDY_UP: Duration = Duration::from_secs(1);
 const AT_ONCE: usize = 256;
 /// Before a watch that broke is made again, at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// How often a renewal is tried that no read has proven, because there was an election in between.
+const TO_PROVE: usize = 3;
 
 /// Locks on one etcd.
 pub struct EtcdBackend {
@@ -47,16 +53,27 @@ pub struct EtcdBackend {
 
 impl EtcdBackend {
     /// Connects, so that what is wrong is told at once, and asks etcd for the shortest ttl it can do.
-    pub async fn connect(config: EtcdConfig, clock: Arc<dyn Clock>) -> Result<Self> {
-        let links = Links::new(&config, Keeper::global()?)?;
-        let layout = Layout::new(config.prefix);
-        // What a lease needs no rights for, a key does.
-        Self::note_restore(&links, &layout).await?;
-        let ttl = ttl_from(shortest_ttl(&links).await?);
-        let sessions = Arc::new(Sessions::new(Means { links: links.clone(), clock: clock.clone(), ttl }));
-        let hub = Hub::new(links.clone());
-        let (lines, turnstile) = (Arc::default(), Semaphore::new(AT_ONCE));
-        Ok(Self { links, layout, sessions, hub, lines, turnstile, clock, capabilities: capabilities(ttl) })
+    pub fn connect(config: EtcdConfig, clock: Arc<dyn Clock>) -> BoxFuture<'static, Result<Self>> {
+        Box::pin(async move {
+            let links = Links::new(&config, Keeper::global()?)?;
+            let layout = Layout::new(config.prefix);
+            // What a lease needs no rights for, a key does.
+            Self::note_restore(&links, &layout).await?;
+            let ttl = ttl_from(shortest_ttl(&links).await?);
+            let sessions = Arc::new(Sessions::new(Means { links: links.clone(), clock: clock.clone(), ttl }));
+            let hub = Hub::new(links.clone());
+            let (lines, turnstile) = (Arc::default(), Semaphore::new(AT_ONCE));
+            Ok(Self {
+                links,
+                layout,
+                sessions,
+                hub,
+                lines,
+                turnstile,
+                clock,
+                capabilities: capabilities(ttl),
+            })
+        })
     }
 
     /// The key of a grant.
@@ -72,21 +89,23 @@ impl EtcdBackend {
         Ok(found.kvs.first().is_some_and(|found| found.create_revision == revision))
     }
 
-    /// Completes when the key that was created at `revision` is gone.
-    async fn gone(&self, key: &[u8], revision: i64) {
+    /// Completes when the claim that was created at `revision` is gone, or its holder is asked to leave.
+    async fn until_lost(&self, key: &[u8], revision: i64) -> LossCause {
         // etcd tells what happened since the grant; only if it has forgotten is there something to ask.
         let (mut from, mut pause) = (revision + 1, PAUSE.0);
         loop {
-            let mut watch = self.hub.watch(What { span: Span::one(key.to_vec()), deletions: true, from });
+            let mut watch = self.hub.watch(What { span: Span::one(key.to_vec()), deletions: false, from });
             if let Signal::Created(_) = watch.signal().await {
                 pause = PAUSE.0;
                 // What happened before a watch from now on, it does not tell.
-                let still = if from > 0 { Ok(true) } else { self.is_there(key, revision).await };
-                match still {
-                    Ok(false) => return,
-                    Ok(true) => {
-                        if let Signal::Events(_) = watch.event().await {
-                            return;
+                let seen = if from > 0 { Ok(Ok(())) } else { self.look_at(key, revision).await };
+                match seen {
+                    Ok(Err(cause)) => return cause,
+                    Ok(Ok(())) => {
+                        while let Signal::Events(changes) = watch.event().await {
+                            if let Err(cause) = standing_after(&changes, revision) {
+                                return cause;
+                            }
                         }
                     }
                     Err(_) => {}
@@ -97,6 +116,13 @@ impl EtcdBackend {
             self.clock.sleep_until(self.clock.now() + pause).await;
             pause = (pause * 2).min(PAUSE.1);
         }
+    }
+
+    /// Whether the claim that was created at `revision` still holds.
+    async fn look_at(&self, key: &[u8], revision: i64) -> Result<Result<(), LossCause>> {
+        let request = RangeRequest { key: key.to_vec().into(), ..RangeRequest::default() };
+        let found = self.links.range(request).await?;
+        Ok(standing(found.kvs.first(), revision))
     }
 
     /// Deletes the key of a claim whose acquire was answered: whether it was there, and whether an earlier request that was not
@@ -171,27 +197,42 @@ impl EtcdBackend {
 
     /// Renews a grant whose lease is its own.
     async fn extend_alone(&self, key: &[u8], handle: Handle, ttl: Duration) -> Result<Extension> {
-        let kept = keep_alive_once(&self.links, &*self.clock, handle.lease);
-        let (sent, there) = tokio::join!(kept, self.is_there(key, handle.revision));
-        Ok(match (sent?, there?) {
-            (Some(sent), true) => Extension::Extended { deadline: Deadline::counted_from(sent, ttl) },
-            (None, _) => Extension::Lost { cause: LossCause::SessionEnded },
-            (_, false) => Extension::Lost { cause: LossCause::Gone },
-        })
+        for _ in 0..TO_PROVE {
+            let kept = keep_alive_once(&self.links, &*self.clock, handle.lease).await?;
+            let Some((sent, renewed)) = kept else {
+                return Ok(Extension::Lost { cause: LossCause::SessionEnded });
+            };
+            let request = RangeRequest { key: key.to_vec().into(), ..RangeRequest::default() };
+            let found = self.links.range(request).await?;
+            if let Err(cause) = standing(found.kvs.first(), handle.revision) {
+                return Ok(Extension::Lost { cause });
+            }
+            if renewed.is_proven_by(found.header.as_ref()) {
+                return Ok(Extension::Extended { deadline: Deadline::counted_from(sent, ttl) });
+            }
+        }
+        Err(Error::new(
+            ErrorKind::Unavailable,
+            "etcd changed its leader repeatedly while the lock was renewed; try again",
+        ))
     }
 
     async fn extended(&self, grant: &Grant, ttl: Duration, details: Option<&Details>) -> Result<Extension> {
         if ttl != grant.ttl {
-            return Err(Error::unsupported("the ttl is the session's; take the lock again with another"));
+            return Err(Error::unsupported(
+                "the ttl belongs to the session and cannot be changed; take the lock again with another ttl",
+            ));
         }
         let (handle, key) = self.key_of(grant)?;
         if !handle.is_of(grant.owner) {
             return Ok(Extension::Lost { cause: LossCause::Gone });
         }
         if let Some(details) = details {
-            let value = Value { tollgate: 1, mode: grant.mode, details: details.clone() };
-            if !self.say(&key, handle.revision, &value).await? {
-                return Ok(Extension::Lost { cause: LossCause::Gone });
+            let value = Value::new(grant.mode, details.clone());
+            match self.say(&key, handle.revision, &value).await? {
+                Said::Yes => {}
+                Said::Gone => return Ok(Extension::Lost { cause: LossCause::Gone }),
+                Said::Revoked => return Ok(Extension::Lost { cause: LossCause::Revoked }),
             }
         }
         if grant.standalone {
@@ -202,10 +243,13 @@ impl EtcdBackend {
         let Some(session) = session.filter(|_| self.sessions.has(grant.owner)) else {
             if self.is_there(&key, handle.revision).await? {
                 // Whoever renews a stranger's session keeps all the stranger's locks.
-                return Err(Error::unsupported("this lock hangs on another client's session"));
+                return Err(Error::unsupported("this lock belongs to another client's session"));
             }
             return Ok(Extension::Lost { cause: LossCause::Gone });
         };
+        if self.sessions.is_revoked(grant.owner) {
+            return Ok(Extension::Lost { cause: LossCause::Revoked });
+        }
         match session.refresh().await {
             Ok(()) => Ok(Extension::Extended { deadline: session.deadline() }),
             Err(_) => Ok(Extension::Lost { cause: LossCause::SessionEnded }),
@@ -225,6 +269,23 @@ impl EtcdBackend {
         let in_time = matches!(grant.deadline, Deadline::At(end) if self.clock.now() < end);
         Ok(if deleted || (again && in_time) { Release::Released } else { Release::AlreadyLost })
     }
+}
+
+/// Whether the claim that was created at `revision` still holds, by what its key says now.
+fn standing(found: Option<&KeyValue>, revision: i64) -> Result<(), LossCause> {
+    match found.filter(|found| found.create_revision == revision) {
+        None => Err(LossCause::Gone),
+        Some(found) if Value::of(found).is_some_and(|value| value.revoked) => Err(LossCause::Revoked),
+        Some(_) => Ok(()),
+    }
+}
+
+/// The same by what changed, in order.
+fn standing_after(changes: &[Change], revision: i64) -> Result<(), LossCause> {
+    changes.iter().try_for_each(|change| match change.r#type() {
+        EventType::Delete => Err(LossCause::Gone),
+        EventType::Put => standing(change.kv.as_ref(), revision),
+    })
 }
 
 /// The shortest ttl that this etcd can do.
@@ -312,16 +373,20 @@ impl Backend for EtcdBackend {
                 None => LossCause::Gone,
                 Some(session) => tokio::select! {
                     () = session.ended() => LossCause::SessionEnded,
-                    () = self.gone(&key, handle.revision) => {
+                    cause = self.until_lost(&key, handle.revision) => {
                         if !self.sessions.has(grant.owner) {
                             // By our own release.
                             std::future::pending::<()>().await;
                         }
-                        LossCause::Gone
+                        cause
                     }
                 },
             };
-            self.sessions.forget(grant.owner);
+            match cause {
+                // Its key is there until the holder leaves.
+                LossCause::Revoked => self.sessions.note_revoked(grant.owner),
+                _ => self.sessions.forget(grant.owner),
+            }
             cause
         }))
     }
@@ -342,8 +407,13 @@ impl Backend for EtcdBackend {
         true
     }
 
-    fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>> {
-        Box::pin(self.broken(name, token))
+    fn revoke<'a>(
+        &'a self,
+        name: &'a LockName,
+        token: Token,
+        mode: RevokeMode,
+    ) -> BoxFuture<'a, Result<Revocation>> {
+        Box::pin(self.broken(name, token, mode))
     }
 
     fn age(&self) -> BoxFuture<'_, Result<Age>> {

@@ -21,7 +21,7 @@ pub(crate) fn capabilities(ttl: TtlRange) -> Capabilities {
         queue: Queue::Fifo,
         ttl,
         adopt: Adopt::Standalone,
-        revoke: Revoke::Forced,
+        revoke: Revoke::AskOrForce,
         lock_delay: false,
         detect: false,
         longest_name: LockName::MAX_BYTES,
@@ -33,7 +33,7 @@ pub(crate) fn capabilities(ttl: TtlRange) -> Capabilities {
             // Leases are counted on the monotonic clock of the leader.
             Fault::ClockForward | Fault::ClockBack => (Basis::Kept, Basis::Kept),
             Fault::HolderPaused | Fault::MachinePaused => (Basis::Broken, Basis::Kept),
-            // A leader that is one no longer, and does not know it yet, answers keep-alives.
+            // The deadline counts on the client's clock, and the end of the lease on the leader's.
             Fault::RenewalsFail | Fault::ClockDrift | Fault::ReplyLost | Fault::FailedOver => {
                 (Basis::Time, Basis::Kept)
             }

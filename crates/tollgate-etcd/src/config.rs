@@ -38,7 +38,7 @@ impl std::fmt::Debug for Login {
 impl EtcdConfig {
     /// Reads `etcd://USER:PASSWORD@HOST:PORT,HOST:PORT/`; `etcds://` encrypts. Without parameters.
     pub fn from_url(url: &str) -> Result<Self> {
-        let wrong = || Error::invalid("this is no URL of an etcd; write etcd://HOST:PORT,HOST:PORT/");
+        let wrong = || Error::invalid("this is not an etcd URL; write etcd://HOST:PORT,HOST:PORT/");
         let (scheme, rest) = url.split_once("://").ok_or_else(wrong)?;
         let tls = match scheme {
             "etcd" => None,
@@ -52,7 +52,7 @@ impl EtcdConfig {
         };
         if !path.is_empty() {
             return Err(Error::invalid(
-                "an etcd URL ends with its hosts; what keys start with is ?prefix=, and / in a password is %2F",
+                "an etcd URL ends with its hosts; the key prefix is ?prefix=, and / in a password is %2F",
             ));
         }
         let endpoints = tollgate_core::url::hosts(hosts, PORT)?;
@@ -65,7 +65,7 @@ impl Login {
         let (user, password) = text
             .split_once(':')
             .filter(|(user, _)| !user.is_empty())
-            .ok_or_else(|| Error::invalid("a user of etcd has a password: write USER:PASSWORD@HOST"))?;
+            .ok_or_else(|| Error::invalid("an etcd user needs a password: write USER:PASSWORD@HOST"))?;
         Ok(Self { user: decoded(user)?, password: decoded(password)? })
     }
 }

@@ -69,7 +69,7 @@ impl Failure {
     pub(crate) fn silence() -> Self {
         let error = Error::new(
             ErrorKind::Indeterminate,
-            "etcd did not answer in time; it may have acted all the same",
+            "etcd did not answer in time; the request may have been executed",
         );
         Self { executed: Executed::Perhaps, why: Why::Silence, error }
     }
@@ -79,7 +79,7 @@ impl Failure {
         if self.error.kind() != ErrorKind::Indeterminate {
             return self;
         }
-        let error = Error::new(ErrorKind::Unavailable, "etcd did not answer what was asked; try again")
+        let error = Error::new(ErrorKind::Unavailable, "etcd did not answer the query; try again")
             .caused_by(self.error);
         Self { executed: Executed::No, error, ..self }
     }
@@ -126,19 +126,19 @@ impl From<Status> for Failure {
                 Executed::No,
                 Why::Refused,
                 ErrorKind::Config,
-                "what answers there speaks HTTP and is no etcd; look at the address in the URL",
+                "the server at this address speaks HTTP and is not etcd; check the address in the URL",
             ),
             Code::NotFound if says.contains("lease not found") => (
                 Executed::No,
                 Why::NoLease,
                 ErrorKind::Lost,
-                "the lease is gone, and everything with it; try again",
+                "the lease is gone, and with it every claim of its session; try again",
             ),
             Code::OutOfRange if says.contains("compacted") => (
                 Executed::No,
                 Why::Compacted,
                 ErrorKind::Unavailable,
-                "what was asked for is compacted away; try again",
+                "the requested revision is compacted away; try again",
             ),
             Code::ResourceExhausted if says.contains("database space exceeded") => {
                 // It is refused when it is applied, too, and by the first of several that are.
@@ -146,7 +146,7 @@ impl From<Status> for Failure {
             }
             // Versions differ in the code.
             Code::ResourceExhausted | Code::Unknown if says.contains("too many requests") => {
-                (Executed::No, Why::Busy, ErrorKind::Unavailable, "etcd has too much to do; try again")
+                (Executed::No, Why::Busy, ErrorKind::Unavailable, "etcd is overloaded; try again")
             }
             Code::Unavailable if says.contains("no leader") => (
                 Executed::No,
@@ -159,7 +159,7 @@ impl From<Status> for Failure {
             | Code::FailedPrecondition
             | Code::OutOfRange
             | Code::Unimplemented => {
-                (Executed::No, Why::Refused, ErrorKind::Unexpected, "etcd refused what locks need")
+                (Executed::No, Why::Refused, ErrorKind::Unexpected, "etcd refused a request that locks need")
             }
             // It had no leader to send it to, or lost it.
             Code::Unknown if says.contains("proposal dropped") => {
@@ -238,16 +238,18 @@ impl Denial {
     /// What to do about it, where the keys of locks start with `prefix`.
     fn advice(self, prefix: &str) -> String {
         match self {
-            Self::Anonymous => {
-                "this etcd wants to know who asks; put user and password into the URL: etcd://USER:PASSWORD@HOST".to_owned()
-            }
+            Self::Anonymous => "this etcd requires authentication; put user and password into the URL: \
+                                etcd://USER:PASSWORD@HOST"
+                .to_owned(),
             Self::Token => {
-                "etcd does not know who we are; put user and password into the URL: etcd://USER:PASSWORD@HOST".to_owned()
+                "etcd does not accept this client's authentication; put user and password into the URL: \
+                 etcd://USER:PASSWORD@HOST"
+                    .to_owned()
             }
-            Self::Password => "etcd does not accept the user or password; look at the URL".to_owned(),
+            Self::Password => "etcd does not accept the user or password; check the URL".to_owned(),
             Self::Rights => format!(
-                "this user may not do all that locks need; etcdctl role grant-permission ROLE readwrite --prefix=true \
-                 {prefix} allows it"
+                "this user lacks rights that locks need; etcdctl role grant-permission ROLE readwrite \
+                 --prefix=true {prefix} grants them"
             ),
         }
     }
@@ -255,27 +257,30 @@ impl Denial {
 
 const FULL: &str =
     "etcd's database is full and refuses writes; compact and defragment it, then disarm its alarm";
-const UNKNOWN: &str = "etcd could not say what became of the request; it may have acted all the same";
+const UNKNOWN: &str = "etcd did not report the outcome of the request; it may have been executed";
 
 /// What happened between us and etcd.
 fn of_transport(status: Status) -> Failure {
     let mut cause: Option<&dyn StdError> = status.source();
     while let Some(error) = cause {
         if error.is::<NotSent>() {
-            let error = Error::new(ErrorKind::Unavailable, "the connection to etcd was over; try again")
-                .caused_by(Broke(status));
+            let error = Error::new(
+                ErrorKind::Unavailable,
+                "the connection to etcd was closed before the request was sent; try again",
+            )
+            .caused_by(Broke(status));
             return Failure { executed: Executed::No, why: Why::LinkLost, error };
         }
         cause = error.source();
     }
-    let message = "the connection to etcd was lost before its answer; it may have acted all the same";
+    let message = "the connection to etcd was lost before its answer; the request may have been executed";
     let error = Error::new(ErrorKind::Indeterminate, message).caused_by(Broke(status));
     Failure { executed: Executed::Perhaps, why: Why::LinkLost, error }
 }
 
 /// An answer that etcd does not give.
 pub(crate) fn unexpected(what: &str) -> Error {
-    Error::new(ErrorKind::Unexpected, format!("etcd answered something else than was asked for: {what}"))
+    Error::new(ErrorKind::Unexpected, format!("etcd sent an unexpected answer: {what}"))
 }
 
 /// What became of a lock whose session is over.

@@ -6,14 +6,15 @@ use std::time::Duration;
 use futures_util::stream;
 use tollgate_core::floor::Floor;
 use tollgate_core::turn::how_many_are_in;
-use tollgate_core::{BoxStream, Event, Happening, LockName, Mode, Result, Token};
+use tollgate_core::{BoxStream, Details, Event, Happening, LockName, Mode, Result, Token};
 
+use crate::acquire::Value;
 use crate::backend::EtcdBackend;
 use crate::error::unexpected;
 use crate::hub::{Signal, Watch, What};
 use crate::keys::mode_of;
 use crate::wire::event::EventType;
-use crate::wire::{Event as Change, RangeRequest};
+use crate::wire::{Event as Change, KeyValue, RangeRequest};
 
 /// How many keys are read at once.
 const PAGE: i64 = 1000;
@@ -31,28 +32,64 @@ struct Scene {
 #[derive(Default)]
 struct Queue {
     /// Every claim by the revision that created it.
-    claims: BTreeMap<i64, (Vec<u8>, Mode)>,
+    claims: BTreeMap<i64, Claimed>,
     floor: Floor,
-    /// Who was in when last looked at.
-    holders: Vec<Token>,
+    /// The holders when last looked at.
+    holders: Vec<(Token, Claimed)>,
+}
+
+/// What is known of a claim.
+#[derive(Clone)]
+struct Claimed {
+    key: Vec<u8>,
+    mode: Mode,
+    details: Details,
+    /// An operator asked its holder to leave.
+    revoked: bool,
+}
+
+impl Claimed {
+    fn new(found: &KeyValue, mode: Mode) -> Self {
+        let value = Value::of(found);
+        let revoked = value.as_ref().is_some_and(|value| value.revoked);
+        let details = value.map(|value| value.details).unwrap_or_default();
+        Self { key: found.key.to_vec(), mode, details, revoked }
+    }
 }
 
 impl Queue {
+    /// A claim was made, or written again. A holder's mark counts even if its key is gone by the time that it is looked at.
+    fn note(&mut self, revision: i64, claim: Claimed) {
+        if let Some((_, held)) = self.holders.iter_mut().find(|(_, held)| held.key == claim.key) {
+            held.revoked = claim.revoked;
+        }
+        self.claims.insert(revision, claim);
+    }
+
     fn remove(&mut self, key: &[u8]) {
-        self.claims.retain(|_, (known, _)| known != key);
+        self.claims.retain(|_, known| known.key != key);
     }
 
     /// Who is in now, and what changed.
     fn settle(&mut self, name: &LockName, due: &mut VecDeque<Event>) {
-        let modes: Vec<Mode> = self.claims.values().map(|(_, mode)| *mode).collect();
+        let modes: Vec<Mode> = self.claims.values().map(|claim| claim.mode).collect();
         let inside = how_many_are_in(&modes);
-        let holders: Vec<Token> =
-            self.claims.keys().take(inside).filter_map(|revision| self.floor.token(*revision).ok()).collect();
-        let event = |what| move |token: &Token| Event { name: name.clone(), token: *token, what };
-        due.extend(self.holders.iter().filter(|token| !holders.contains(token)).map(event(Happening::Ended)));
-        due.extend(
-            holders.iter().filter(|token| !self.holders.contains(token)).map(event(Happening::Granted)),
-        );
+        let token =
+            |(revision, claim): (&i64, &Claimed)| Some((self.floor.token(*revision).ok()?, claim.clone()));
+        let holders: Vec<_> = self.claims.iter().take(inside).filter_map(token).collect();
+        let is_among =
+            |token: &Token, holders: &[(Token, Claimed)]| holders.iter().any(|(other, _)| other == token);
+        let event = |token: &Token, what, claim: &Claimed| {
+            Event::now(name.clone(), *token, what).of(claim.details.clone())
+        };
+        for (token, claim) in self.holders.iter().filter(|(token, _)| !is_among(token, &holders)) {
+            // A deleted key does not tell a release from the end of its session.
+            let what = if claim.revoked { Happening::Revoked } else { Happening::Ended };
+            due.push_back(event(token, what, claim));
+        }
+        for (token, claim) in holders.iter().filter(|(token, _)| !is_among(token, &self.holders)) {
+            due.push_back(event(token, Happening::Granted, claim));
+        }
         self.holders = holders;
     }
 }
@@ -101,14 +138,13 @@ impl EtcdBackend {
     async fn survey(&self, scene: &mut Scene) -> Result<()> {
         let span = self.layout.starting_with(&scene.start);
         let (mut from, mut revision) = (span.key.clone(), 0);
-        let mut seen: HashMap<LockName, BTreeMap<i64, (Vec<u8>, Mode)>> = HashMap::new();
+        let mut seen: HashMap<LockName, BTreeMap<i64, Claimed>> = HashMap::new();
         loop {
             let request = RangeRequest {
                 key: from.clone().into(),
                 range_end: span.end.clone().into(),
                 limit: PAGE,
                 revision,
-                keys_only: true,
                 ..RangeRequest::default()
             };
             let answer = self.links.range(request).await?;
@@ -117,7 +153,7 @@ impl EtcdBackend {
                 .map_or(revision, |header| if revision == 0 { header.revision } else { revision });
             for found in &answer.kvs {
                 if let Some((name, mode)) = self.claimed(&scene.start, &found.key) {
-                    seen.entry(name).or_default().insert(found.create_revision, (found.key.to_vec(), mode));
+                    seen.entry(name).or_default().insert(found.create_revision, Claimed::new(found, mode));
                 }
             }
             match answer.kvs.last() {
@@ -145,7 +181,7 @@ impl EtcdBackend {
         let mut touched: Vec<LockName> = Vec::new();
         for change in changes {
             let is_deletion = change.r#type() == EventType::Delete;
-            let found = change.kv.ok_or_else(|| unexpected("a change of nothing"))?;
+            let found = change.kv.ok_or_else(|| unexpected("a change without a key"))?;
             if found.mod_revision != at {
                 at = found.mod_revision;
                 settle_all(scene, &mut touched);
@@ -159,7 +195,7 @@ impl EtcdBackend {
                 if is_deletion {
                     queue.remove(&found.key);
                 } else {
-                    queue.claims.insert(found.create_revision, (found.key.to_vec(), mode));
+                    queue.note(found.create_revision, Claimed::new(&found, mode));
                 }
                 touched.push(name);
             }

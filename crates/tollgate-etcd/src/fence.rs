@@ -135,7 +135,7 @@ impl GuardedTxn<'_> {
         }
         Err(named(Stale::unheld(
             self.token,
-            "the lock is not held any more, and nothing was written; take it again",
+            "the lock is no longer held, and nothing was written; take it again",
         )))
     }
 }

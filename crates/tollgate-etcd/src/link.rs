@@ -122,7 +122,7 @@ impl Link {
             }
         };
         let origin = format!("{scheme}://{host}").parse().map_err(|error: http::uri::InvalidUri| {
-            Error::invalid(format!("{host} is no host of a URL")).caused_by(error)
+            Error::invalid(format!("{host} is not a valid host in a URL")).caused_by(error)
         })?;
         Ok(Self(Arc::new(Open { sender, origin, endpoint, tap })))
     }

@@ -130,6 +130,11 @@ impl Links {
         self.current().behind
     }
 
+    /// What the keys of locks start with.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.0.prefix
+    }
+
     pub(crate) fn keeper(&self) -> &Keeper {
         &self.0.keeper
     }
@@ -144,7 +149,7 @@ impl Links {
         let (links, came) = (self.clone(), Instant::now());
         let opened = tokio::spawn(async move { links.open_alone(runtime, came).await }).await;
         opened.unwrap_or_else(|error| {
-            Err(Error::new(ErrorKind::Unavailable, "connecting did not come to an end; try again")
+            Err(Error::new(ErrorKind::Unavailable, "the task that connects did not finish; try again")
                 .caused_by(error))
         })
     }
@@ -367,5 +372,5 @@ impl Links {
 }
 
 fn closed() -> Error {
-    Error::new(ErrorKind::Unavailable, "these locks were closed; connect again")
+    Error::new(ErrorKind::Unavailable, "this client was closed; connect again")
 }

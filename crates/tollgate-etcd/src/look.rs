@@ -5,13 +5,16 @@ use std::time::Duration;
 
 use tollgate_core::floor::Floor;
 use tollgate_core::turn::how_many_are_in;
-use tollgate_core::{Age, Details, Holder, LockName, LockState, Mode, Result, Revocation, Token, Waiter};
+use tollgate_core::{
+    Age, Details, Error, Holder, LockName, LockState, Mode, Result, Revocation, RevokeMode, Token, Waiter,
+};
 
 use crate::acquire::Value;
 use crate::backend::EtcdBackend;
 use crate::keys::{Span, mode_of};
 use crate::links::Repeat;
-use crate::ops::{created_at, delete};
+use crate::ops::{created_at, delete, unchanged};
+use crate::proof::any_key;
 use crate::wire::range_request::{SortOrder, SortTarget};
 use crate::wire::request_op::Request as Op;
 use crate::wire::{KeyValue, LeaseTimeToLiveRequest, RangeRequest, RequestOp, TxnRequest};
@@ -28,9 +31,8 @@ impl EtcdBackend {
 
     /// The newest revision: etcd's time.
     pub(crate) async fn newest(&self) -> Result<Age> {
-        // Any key will do, and there need not be one.
-        let request = RangeRequest { key: b"\0".to_vec().into(), limit: 1, ..RangeRequest::default() };
-        Ok(Age(crate::wait::revision(&self.links.range(request).await?).unsigned_abs()))
+        let answer = self.links.range(any_key(self.links.prefix())).await?;
+        Ok(Age(crate::wait::revision(&answer).unsigned_abs()))
     }
 
     /// All claims on a lock, the oldest first.
@@ -93,17 +95,50 @@ impl EtcdBackend {
         Ok(left)
     }
 
-    /// Deletes the claim of the holder with `token`.
-    pub(crate) async fn broken(&self, name: &LockName, token: Token) -> Result<Revocation> {
+    /// Asks the holder with `token` to leave, or deletes its claim.
+    ///
+    /// A mark in the claim's value asks: the holder watches its own key. A forced break leaves the mark, too, so that the holder
+    /// can tell an operator from lost data.
+    pub(crate) async fn broken(&self, name: &LockName, token: Token, mode: RevokeMode) -> Result<Revocation> {
         let span = self.layout.claims_on(name);
-        let claims = self.claims(name, true).await?;
         let floor: Floor = self.floor(name).await?;
-        let holders = &claims[..inside(&span, &claims)];
-        let Some(holder) =
-            holders.iter().find(|claim| floor.token(claim.create_revision).is_ok_and(|own| own == token))
-        else {
-            return Ok(Revocation::NotHeld);
-        };
+        loop {
+            let claims = self.claims(name, false).await?;
+            let holders = &claims[..inside(&span, &claims)];
+            let Some(holder) =
+                holders.iter().find(|claim| floor.token(claim.create_revision).is_ok_and(|own| own == token))
+            else {
+                return Ok(Revocation::NotHeld);
+            };
+            let marked = match Value::of(holder) {
+                Some(value) if value.revoked => true,
+                Some(value) => {
+                    let value = Value { revoked: true, ..value };
+                    let unchanged = vec![unchanged(&holder.key, holder.mod_revision)];
+                    match self.put_if(unchanged, &holder.key, &value).await {
+                        // It has left, or written its details meanwhile.
+                        Ok(false) => continue,
+                        Ok(true) => true,
+                        // An etcd that is full takes no mark, but deletes.
+                        Err(_) if mode == RevokeMode::Force => false,
+                        Err(error) => return Err(error),
+                    }
+                }
+                None => false,
+            };
+            return match mode {
+                RevokeMode::Ask if marked => Ok(Revocation::Pending),
+                RevokeMode::Ask => Err(Error::unsupported(
+                    "the holder does not use tollgate and cannot be asked to leave; end that client, or \
+                     take the lock away by force",
+                )
+                .on(name)),
+                RevokeMode::Force => self.evict(holder).await,
+            };
+        }
+    }
+
+    async fn evict(&self, holder: &KeyValue) -> Result<Revocation> {
         let request = TxnRequest {
             compare: vec![created_at(&holder.key, holder.create_revision)],
             success: vec![RequestOp { request: Some(Op::RequestDeleteRange(delete(&holder.key))) }],
@@ -126,5 +161,5 @@ fn mode(span: &Span, claim: &KeyValue) -> Mode {
 
 /// Who a claim is of; others' values say nothing to us.
 fn details(claim: &KeyValue) -> Details {
-    serde_json::from_slice::<Value>(&claim.value).map(|value| value.details).unwrap_or_default()
+    Value::of(claim).map(|value| value.details).unwrap_or_default()
 }

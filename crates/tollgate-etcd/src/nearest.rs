@@ -46,7 +46,8 @@ impl EtcdBackend {
             .keeper()
             .spawn(async move { line.know(own, || whole_queue(&links, &span, own)).await });
         reading.await.unwrap_or_else(|panic| {
-            Err(Error::new(ErrorKind::Unexpected, "reading a queue did not come to an end").caused_by(panic))
+            Err(Error::new(ErrorKind::Unexpected, "the task that reads the queue did not finish")
+                .caused_by(panic))
         })
     }
 

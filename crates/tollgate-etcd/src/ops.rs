@@ -32,6 +32,11 @@ pub(crate) fn unchanged(key: &[u8], revision: i64) -> Compare {
     compare(key, CompareTarget::Mod, TargetUnion::ModRevision(revision))
 }
 
+/// The key has this value.
+pub(crate) fn says(key: &[u8], value: Vec<u8>) -> Compare {
+    compare(key, CompareTarget::Value, TargetUnion::Value(value.into()))
+}
+
 pub(crate) fn absent(key: &[u8]) -> Compare {
     created_at(key, 0)
 }

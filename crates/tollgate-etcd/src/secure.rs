@@ -23,7 +23,7 @@ pub(crate) async fn secured(
     tcp: TcpStream,
 ) -> Result<TlsStream<TcpStream>> {
     let name = ServerName::try_from(host.name.clone()).map_err(|error| {
-        Error::invalid(format!("{} is no name that a certificate can have", host.name)).caused_by(error)
+        Error::invalid(format!("{} is not a name that a certificate can have", host.name)).caused_by(error)
     })?;
     let connected = TlsConnector::from(tls.clone()).connect(name, tcp).await;
     connected.map_err(|error| insecure(host, "etcd", error))

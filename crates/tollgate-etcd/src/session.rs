@@ -14,6 +14,7 @@ use tonic::Streaming;
 use crate::error::{Failure, Why, over};
 use crate::link::Link;
 use crate::links::Links;
+use crate::proof::{RenewedIn, confirm};
 use crate::slots::Slots;
 use crate::wire::lease_client::LeaseClient;
 use crate::wire::{LeaseGrantRequest, LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseRevokeRequest};
@@ -45,7 +46,7 @@ struct Life {
     means: Means,
     ttl: Duration,
     state: watch::Sender<State>,
-    /// When the last answered keep-alive was sent.
+    /// When the last proven keep-alive was sent.
     answered: watch::Sender<Moment>,
     /// Asks the supervisor for a keep-alive now.
     hurry: Notify,
@@ -229,7 +230,7 @@ impl Life {
         *self.answered.borrow() + self.ttl / 6
     }
 
-    /// A keep-alive that was sent at `sent` was answered.
+    /// A keep-alive that was sent at `sent` was answered, and the answer proven.
     fn note(&self, sent: Moment) {
         self.answered.send_if_modified(|answered| {
             let later = sent > *answered;
@@ -240,6 +241,11 @@ impl Life {
 
     fn patience(&self) -> Duration {
         (self.ttl / 4).clamp(PATIENCE.0, PATIENCE.1)
+    }
+
+    /// A linearizable read may take longer than a keep-alive: it waits for the disks of a majority.
+    fn read_patience(&self) -> Duration {
+        (self.ttl / 3).clamp(PATIENCE.0, PATIENCE.1 * 2)
     }
 
     async fn supervise(self: Arc<Self>) {
@@ -326,7 +332,6 @@ impl Life {
         let _ = sender.send(LeaseKeepAliveRequest { id: lease });
         let mut opening = pin!(self.opened(&link, receiver));
         loop {
-            let asked = Instant::now();
             let answer = async {
                 let answers = match &mut answers {
                     Some(answers) => answers,
@@ -334,29 +339,47 @@ impl Life {
                 };
                 answers.message().await.map_err(Failure::from)
             };
-            match tokio::time::timeout(self.patience(), answer).await {
-                Ok(Ok(Some(LeaseKeepAliveResponse { ttl, .. }))) if ttl > 0 => self.note(sent),
-                Ok(Ok(Some(_))) => return Err(Lost),
-                Ok(Ok(None)) => return Ok(()),
-                Ok(Err(failure)) if failure.why == Why::NoLease => return Err(Lost),
-                Ok(Err(failure)) => {
-                    let _ = links.react(&link, failure.why).await;
-                    return Ok(());
+            let renewed = match self.heard(&link, self.patience(), answer).await {
+                Heard::Answer(Some(answer)) => RenewedIn::of(&answer).ok_or(Lost)?,
+                Heard::NoLease => return Err(Lost),
+                Heard::Answer(None) | Heard::Nothing => return Ok(()),
+            };
+            let read = match self.heard(&link, self.read_patience(), confirm(links, &link)).await {
+                Heard::Answer(read) => read,
+                Heard::NoLease | Heard::Nothing => return Ok(()),
+            };
+            if renewed.is_proven_by(read.as_ref()) {
+                self.note(sent);
+                tokio::select! {
+                    () = self.means.clock.sleep_until(self.due()) => {}
+                    () = self.hurry.notified() => {}
                 }
-                Err(_) => {
-                    links.suspect(&link, asked);
-                    return Ok(());
-                }
-            }
-            tokio::select! {
-                () = self.means.clock.sleep_until(self.due()) => {}
-                () = self.hurry.notified() => {}
+            } else {
+                // There was an election in between: only another keep-alive can be proven.
+                self.means.clock.sleep_until(self.means.clock.now() + PAUSE.min(self.ttl / 20)).await;
             }
             sent = self.means.clock.now();
             if sender.send(LeaseKeepAliveRequest { id: lease }).is_err() {
                 return Ok(());
             }
         }
+    }
+
+    /// Waits for an answer that comes over `link`, and sees to the connection if it does not.
+    async fn heard<T>(
+        &self,
+        link: &Link,
+        patience: Duration,
+        answer: impl Future<Output = Result<T, Failure>>,
+    ) -> Heard<T> {
+        let (links, asked) = (&self.means.links, Instant::now());
+        match tokio::time::timeout(patience, answer).await {
+            Ok(Ok(answer)) => return Heard::Answer(answer),
+            Ok(Err(failure)) if failure.why == Why::NoLease => return Heard::NoLease,
+            Ok(Err(failure)) => drop(links.react(link, failure.why).await),
+            Err(_) => links.suspect(link, asked),
+        }
+        Heard::Nothing
     }
 
     async fn opened(
@@ -372,8 +395,22 @@ impl Life {
     }
 }
 
-/// One keep-alive for a lease that nobody supervises; `None` if it is gone, else when it was sent.
-pub(crate) async fn keep_alive_once(links: &Links, clock: &dyn Clock, lease: i64) -> Result<Option<Moment>> {
+/// What came over a connection.
+enum Heard<T> {
+    Answer(T),
+    /// etcd says that the lease is gone.
+    NoLease,
+    /// No answer, or one that says nothing about the lease.
+    Nothing,
+}
+
+/// One keep-alive for a lease that has no supervisor: when it was sent and what a read has to prove; `None` if the lease
+/// is gone.
+pub(crate) async fn keep_alive_once(
+    links: &Links,
+    clock: &dyn Clock,
+    lease: i64,
+) -> Result<Option<(Moment, RenewedIn)>> {
     const TO_ANSWER: Duration = Duration::from_secs(3);
     let link = links.link().await?;
     let (sent, asked_at) = (clock.now(), Instant::now());
@@ -384,7 +421,7 @@ pub(crate) async fn keep_alive_once(links: &Links, clock: &dyn Clock, lease: i64
         answers.into_inner().message().await
     };
     match tokio::time::timeout(TO_ANSWER, asked).await {
-        Ok(Ok(Some(answer))) => Ok((answer.ttl > 0).then_some(sent)),
+        Ok(Ok(Some(answer))) => Ok(RenewedIn::of(&answer).map(|renewed| (sent, renewed))),
         Ok(Ok(None)) => Err(crate::error::unexpected("no answer to a keep-alive")),
         Ok(Err(status)) => {
             let failure = Failure::from(status);

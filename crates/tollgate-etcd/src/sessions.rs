@@ -43,6 +43,8 @@ struct Entry {
     copies: Copies,
     /// Whether it was withdrawn while it might: then etcd has keys that say so.
     withdrawn: bool,
+    /// Whether an operator has asked its holder to leave.
+    revoked: bool,
 }
 
 /// What keeps a claim alive.
@@ -127,6 +129,7 @@ impl Sessions {
                 deletions: 0,
                 copies: Copies::default(),
                 withdrawn: false,
+                revoked: false,
             },
         );
         (session, slot)
@@ -231,6 +234,18 @@ impl Sessions {
         {
             seat.leave_clean();
         }
+    }
+
+    /// An operator has asked the claim's holder to leave.
+    pub(crate) fn note_revoked(&self, owner: OwnerId) {
+        if let Some(entry) = self.known().claims.get_mut(&owner) {
+            entry.revoked = true;
+        }
+    }
+
+    /// Whether an operator has asked the claim's holder to leave.
+    pub(crate) fn is_revoked(&self, owner: OwnerId) -> bool {
+        self.known().claims.get(&owner).is_some_and(|entry| entry.revoked)
     }
 
     /// Whether the claim is in a session that is over.

@@ -82,6 +82,7 @@ impl EtcdBackend {
         let mut watched = None;
         while let Verdict::After(turn) = self.verdict(claim, &mut placed).await? {
             *waited = true;
+            claim.wait_status.set_queued();
             let as_of = tokio::select! {
                 as_of = self.until_moved(&claim.name, &placed, turn, &mut watched) => as_of,
                 () = session.ended() => return Err(over()),

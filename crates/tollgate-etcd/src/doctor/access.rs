@@ -21,10 +21,12 @@ pub(super) fn look(seen: &Seen, findings: &mut Vec<Finding>) {
             "put a user and its password into the URL: etcd://USER:PASSWORD@HOST".to_owned()
         }
         (_, Some(Denial::Password)) => {
-            "look at the user and the password in the URL; etcdctl user list shows who there is".to_owned()
+            "check the user and the password in the URL; etcdctl user list shows the users".to_owned()
         }
-        (ErrorKind::Unavailable, None) => "start the members that do not answer, and look again".to_owned(),
-        _ => "see what else is found here, and look again".to_owned(),
+        (ErrorKind::Unavailable, None) => {
+            "start the members that do not answer, and run the doctor again".to_owned()
+        }
+        _ => "see the other findings, and run the doctor again".to_owned(),
     };
     findings.push(Finding::problem(
         format!("keys under {prefix} cannot be written: {}", error.message()),

@@ -24,25 +24,26 @@ fn members(seen: &Seen, findings: &mut Vec<Finding>) {
                     Some(0) => "if one more fails, no lock can be taken".to_owned(),
                     Some(more) => format!("{more} more may fail before no lock can be taken"),
                 },
-                "start it, or replace it; its address for clients must be reachable from here",
+                "start the member, or replace it; its client address must be reachable from this machine",
             ));
         }
     }
     findings.push(match voters {
         _ if answering < majority => Finding::problem(
-            format!("{answering} of {voters} members answer, and {majority} are a majority"),
-            "without a majority no lock can be taken, and those that are held are lost",
-            "start the others; if they are lost for good, restore etcd from a backup",
+            format!("{answering} of {voters} members answer, and {majority} are needed for a majority"),
+            "without a majority no lock can be taken, and held locks are lost",
+            "start the other members; if they are lost for good, restore etcd from a backup",
         ),
         1 => Finding::note(
-            "it has one member",
-            "its locks stand still while it is down, and are lost with its disk",
+            "the cluster has one member",
+            "while it is down, no lock can be taken, renewed or released, and the locks are lost with its \
+             disk",
             "three members survive the loss of one",
         ),
         _ if voters % 2 == 0 => Finding::note(
             format!("{answering} of {voters} members answer; {} may fail", answering - majority),
-            format!("no more of {voters} may fail than of {}", voters - 1),
-            "an odd number is cheaper, or survives more",
+            format!("a cluster of {voters} members survives no more failures than one of {}", voters - 1),
+            "an odd number of members is cheaper, or survives more failures",
         ),
         _ => Finding::fine(format!(
             "{answering} of {voters} members answer; {} may fail",
@@ -56,13 +57,13 @@ fn leader(seen: &Seen, findings: &mut Vec<Finding>) {
     leaders.sort_unstable();
     leaders.dedup();
     findings.push(match leaders[..] {
-        [leader] if leader != 0 => Finding::fine("its members agree on a leader"),
+        [leader] if leader != 0 => Finding::fine("all members agree on a leader"),
         // Nothing but a majority helps.
         _ if seen.answering() < seen.majority() => return,
         _ => Finding::problem(
-            "not all of its members know of the same leader",
-            "those that know of none refuse every request",
-            "look again; if it stays so, see whether the members reach each other",
+            "not all members know the same leader",
+            "members that know no leader refuse every request",
+            "run the doctor again; if this persists, check whether the members reach each other",
         ),
     });
 }
@@ -74,18 +75,18 @@ fn alarms(seen: &Seen, findings: &mut Vec<Finding>) {
         Err(error) if error.kind() != ErrorKind::Denied => return,
         Err(error) => {
             return findings.push(Finding::note(
-                format!("whether etcd raises an alarm cannot be asked: {}", error.message()),
-                "a database that is full refuses every lock",
-                "ask as root: etcdctl alarm list",
+                format!("this user may not list etcd's alarms: {}", error.message()),
+                "etcd refuses every lock once a member's database is full",
+                "list the alarms as root: etcdctl alarm list",
             ));
         }
     };
     for (member, alarm) in raised {
         match alarm {
             AlarmType::Corrupt => findings.push(Finding::problem(
-                format!("{member} has other data than the others"),
+                format!("the data of {member} differs from that of the other members"),
                 "two clients that ask different members may both find a lock free",
-                "take that member out, and have it start empty",
+                "remove that member, and add it again with an empty data directory",
             )),
             // How full they are is looked at elsewhere.
             AlarmType::Nospace | AlarmType::None => {}
@@ -101,16 +102,19 @@ fn restored(seen: &Seen, findings: &mut Vec<Finding>) {
         return;
     }
     if seen.mark.is_some_and(|mark| mark.seen) && behind <= known {
-        return findings.push(Finding::fine("it was restored from a backup, and an operator has seen to it"));
+        return findings.push(Finding::fine(
+            "the cluster was restored from a backup, and an operator has acknowledged it",
+        ));
     }
     let mark = Mark { behind: behind.max(known), seen: true };
     findings.push(Finding::note(
-        "it was restored from a backup",
-        "revisions that were given after the backup are given again, and tokens are revisions: a stale holder may pass",
+        "the cluster was restored from a backup",
+        "revisions that were assigned after the backup are assigned again, and tokens are revisions: a \
+         stale holder may pass a fence",
         format!(
-            "unless revisions were raised when it was restored (etcdutl snapshot restore --bump-revision), raise the tokens \
-             of its locks (docs/backends/etcd.md says how); then have this forgotten: \
-             etcdctl put $'{}\\x01restored' '{}'",
+            "unless revisions were raised during the restore (etcdutl snapshot restore --bump-revision), \
+             raise the tokens of its locks (docs/backends/etcd.md says how); then acknowledge this \
+             finding: etcdctl put $'{}\\x01restored' '{}'",
             seen.prefix,
             serde_json::json!(mark)
         ),
@@ -216,7 +220,7 @@ mod tests {
         for (behind, mark) in [(7, None), (0, mark(7, false)), (3, mark(7, false)), (9, mark(7, true))] {
             assert!(has(&of(behind, mark), Severity::Note, "backup"), "{behind} {mark:?}");
         }
-        assert!(has(&of(3, mark(7, true)), Severity::Fine, "seen to it"));
+        assert!(has(&of(3, mark(7, true)), Severity::Fine, "acknowledged it"));
         assert!(!of(0, None).iter().any(|finding| finding.what.contains("backup")));
     }
 }

@@ -6,7 +6,7 @@ mod seen;
 mod space;
 mod version;
 
-use tollgate_core::{Checkup, Result};
+use tollgate_core::{BoxFuture, Checkup, Result};
 
 use crate::capabilities::{capabilities, ttl_from};
 use crate::config::EtcdConfig;
@@ -16,14 +16,16 @@ use seen::Seen;
 ///
 /// # Errors
 /// `Unavailable` if no member that is named can be reached, `Denied` if none lets us in; what is wrong is a finding.
-pub async fn examine(config: EtcdConfig) -> Result<Checkup> {
-    let seen = Seen::look(&config).await?;
-    let mut findings = Vec::new();
-    health::look(&seen, &mut findings);
-    version::look(&seen, &mut findings);
-    space::look(&seen, &mut findings);
-    access::look(&seen, &mut findings);
-    let hosts: Vec<_> = config.endpoints.iter().map(ToString::to_string).collect();
-    let guarantees = capabilities(ttl_from(std::time::Duration::from_secs(1))).guarantees;
-    Ok(Checkup { subject: format!("etcd at {}", hosts.join(", ")), findings, guarantees })
+pub fn examine(config: EtcdConfig) -> BoxFuture<'static, Result<Checkup>> {
+    Box::pin(async move {
+        let seen = Seen::look(&config).await?;
+        let mut findings = Vec::new();
+        health::look(&seen, &mut findings);
+        version::look(&seen, &mut findings);
+        space::look(&seen, &mut findings);
+        access::look(&seen, &mut findings);
+        let hosts: Vec<_> = config.endpoints.iter().map(ToString::to_string).collect();
+        let guarantees = capabilities(ttl_from(std::time::Duration::from_secs(1))).guarantees;
+        Ok(Checkup { subject: format!("etcd at {}", hosts.join(", ")), findings, guarantees })
+    })
 }

@@ -107,8 +107,11 @@ impl Seen {
 
 async fn one(member: &Member, config: &EtcdConfig) -> SeenMember {
     let status = async {
-        let host =
-            member.client_ur_ls.first().and_then(|url| host(url)).ok_or("it names no address for clients")?;
+        let host = member
+            .client_ur_ls
+            .first()
+            .and_then(|url| host(url))
+            .ok_or("the member has no client address")?;
         let alone = EtcdConfig { endpoints: vec![host], ..config.clone() };
         let said = |error: Error| error.message().to_owned();
         let keeper = Keeper::global().map_err(said)?;
@@ -150,5 +153,5 @@ async fn may_write(links: &Links, layout: &Layout) -> Result<()> {
 }
 
 fn no_leader() -> Error {
-    Error::new(ErrorKind::Unavailable, "it has no leader")
+    Error::new(ErrorKind::Unavailable, "the cluster has no leader")
 }

@@ -17,9 +17,10 @@ pub(super) fn look(seen: &Seen, findings: &mut Vec<Finding>) {
                     size(status.db_size),
                     size(status.db_size_in_use)
                 ),
-                "etcd refuses every write but deletions: no lock can be taken, those that are held can be given back",
-                "etcdctl compact, etcdctl defrag, then etcdctl alarm disarm; if all of it is in use, raise \
-                 --quota-backend-bytes first",
+                "etcd refuses every write except deletions: no lock can be taken, but held locks can be \
+                 released",
+                "run etcdctl compact and etcdctl defrag, then etcdctl alarm disarm; if all of it is in \
+                 use, raise --quota-backend-bytes first",
             ));
             continue;
         }
@@ -31,13 +32,14 @@ pub(super) fn look(seen: &Seen, findings: &mut Vec<Finding>) {
         let what = if known {
             format!("{takes} of its quota of {}", size(quota))
         } else {
-            format!("{takes}; etcd allows {} unless it is told otherwise", size(quota))
+            format!("{takes}; etcd allows {} by default", size(quota))
         };
         findings.push(if percent >= 80 {
             Finding::problem(
                 what,
-                "once it is full etcd refuses every write, and no lock can be taken",
-                "compact and defragment it, or raise --quota-backend-bytes; --auto-compaction-retention keeps it small",
+                "when the database is full, etcd refuses every write, and no lock can be taken",
+                "compact and defragment the database, or raise --quota-backend-bytes; \
+                 --auto-compaction-retention keeps it small",
             )
         } else {
             Finding::fine(what)

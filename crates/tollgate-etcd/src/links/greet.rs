@@ -55,7 +55,7 @@ impl Links {
             }
             if Instant::now() + BETWEEN >= end {
                 let host = &self.0.endpoints[first.link.endpoint()];
-                let message = format!("etcd at {host} knows of no leader; are most members up?");
+                let message = format!("etcd at {host} knows no leader; are most members up?");
                 return Err(Error::new(ErrorKind::Unavailable, message));
             }
             self.note_failure(first.link.endpoint());
@@ -91,7 +91,7 @@ impl Links {
             (Some(error), _) if !error.is_retryable() => Err(error),
             (_, Some(opened)) => Ok(opened),
             (worst, None) => {
-                Err(worst.unwrap_or_else(|| Error::invalid("a URL of an etcd names at least one host")))
+                Err(worst.unwrap_or_else(|| Error::invalid("an etcd URL names at least one host")))
             }
         }
     }
@@ -123,7 +123,8 @@ impl Links {
     fn of_strangers(&self, one: &Link, other: &Link) -> Error {
         let (one, other) = (&self.0.endpoints[one.endpoint()], &self.0.endpoints[other.endpoint()]);
         let message = format!(
-            "{one} and {other} are of two clusters, which know nothing of each other's locks; name members of one"
+            "{one} and {other} belong to two clusters, which do not share locks; name members of one \
+             cluster"
         );
         Error::new(ErrorKind::Config, message)
     }
@@ -160,7 +161,8 @@ impl Links {
         };
         let header = status.header.unwrap_or_default();
         if self.current().cluster.is_some_and(|known| known != header.cluster_id) {
-            let message = format!("etcd at {host} is of another cluster than before; name members of one");
+            let message =
+                format!("etcd at {host} belongs to another cluster than before; name members of one cluster");
             return Err(Error::new(ErrorKind::Config, message));
         }
         let (leads, led) = (header.member_id == status.leader, status.leader != 0);
@@ -181,7 +183,9 @@ impl Links {
         match auth.authenticate(request).await {
             Ok(answer) => {
                 let token = answer.into_inner().token.parse();
-                token.map(Some).map_err(|_| crate::error::unexpected("a token that no header can carry"))
+                token
+                    .map(Some)
+                    .map_err(|_| crate::error::unexpected("a token that does not fit into a header"))
             }
             // Nobody needs to say who they are here.
             Err(status) if status.message().contains("authentication is not enabled") => Ok(None),
@@ -200,16 +204,23 @@ impl Links {
         };
         if refused {
             let message = match self.0.has_certificate {
-                false => format!("{host} wants a certificate of ours; give ?cert=FILE&key=FILE"),
-                true => format!("{host} refused our certificate; give one it knows with ?cert=FILE&key=FILE"),
+                false => format!("{host} requires a client certificate; give one with ?cert=FILE&key=FILE"),
+                true => format!(
+                    "{host} rejected the client certificate; give one that it trusts with \
+                     ?cert=FILE&key=FILE"
+                ),
             };
             return Error::new(ErrorKind::Denied, message);
         }
         let message = match self.0.tls {
             None => format!(
-                "{host} hung up at the first word; if it wants TLS, write etcds:// instead of etcd://"
+                "{host} closed the connection at the first request; if it requires TLS, write etcds:// \
+                 instead of etcd://"
             ),
-            Some(_) => format!("{host} hung up; if it wants a certificate of ours, give ?cert=FILE&key=FILE"),
+            Some(_) => format!(
+                "{host} closed the connection; if it requires a client certificate, give one with \
+                 ?cert=FILE&key=FILE"
+            ),
         };
         Error::new(ErrorKind::Unavailable, message)
     }

@@ -1,17 +1,14 @@
 //! Ways to an etcd: passwords, certificates, several endpoints; and everything that can be wrong with them.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::support::{backend, backend_of, claim, ctl, etcdctl, locks, secs, soon, until, url};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
-use support::{backend, backend_of, claim, ctl, etcdctl, locks, secs, soon, until, url};
 use tokio::io::copy_bidirectional;
 use tokio_rustls::TlsAcceptor;
 use tollgate_core::tls::TlsFiles;
@@ -103,7 +100,7 @@ async fn a_lock_that_nobody_renews_leaves_no_lease_behind() {
     assert_eq!(held.release().await.unwrap(), Release::Released);
     // Also of clients that end at once.
     for _ in 0..20 {
-        let brief = support::locks(&url(&engine)).await.unwrap();
+        let brief = crate::support::locks(&url(&engine)).await.unwrap();
         let guard = brief.lock("a").ttl(secs(3600)).no_renew().acquire().await.unwrap();
         assert_eq!(guard.release().await.unwrap(), Release::Released);
         brief.close().await;
@@ -266,7 +263,7 @@ async fn a_ttl_that_this_etcd_cannot_do_is_refused_with_the_range() {
 #[tokio::test]
 async fn ten_thousand_locks_cost_a_keep_alive_each_sixth_of_the_ttl_together() {
     let engine = engines::private(&Config::etcd()).unwrap();
-    let proxy = tollgate_testkit::proxy::Proxy::start(engine.address(), support::wire::http2());
+    let proxy = tollgate_testkit::proxy::Proxy::start(engine.address(), crate::support::wire::http2());
     let locks = locks(&format!("etcd://{}/", proxy.address())).await.unwrap();
     let many = tollgate_testkit::scale::scale(2_000, 10_000);
     let mut guards = Vec::new();
@@ -317,7 +314,7 @@ async fn tokens_go_on_above_a_floor_and_everybody_sees_the_same() {
     assert!(after.token() > floor);
     assert_eq!(seen().await, Some(after.token()));
     assert!(locks.lock("other").ttl(secs(10)).acquire().await.unwrap().token() < floor);
-    let revoked = soon("it is broken", locks.revoke("moved", after.token())).await.unwrap();
+    let revoked = soon("it is broken", locks.revoke_by_force("moved", after.token())).await.unwrap();
     assert_eq!(revoked, tollgate_core::Revocation::Revoked);
 }
 

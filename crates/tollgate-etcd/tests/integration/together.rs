@@ -1,7 +1,4 @@
 //! Many claims of one client in one queue, which it reads once for all of them.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use support::{locks, secs, until, url};
+use crate::support::{locks, secs, until, url};
 use tokio::task::JoinSet;
 use tollgate_core::Locks;
 use tollgate_testkit::engines::{self, Config, Data};

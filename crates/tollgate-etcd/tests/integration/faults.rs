@@ -1,12 +1,9 @@
 //! What happens to etcd and on the way to it: members that die, majorities that are lost, streams that fall silent.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use support::{backend, claim, ctl, etcdctl, leader, locks, secs, soon, until, url};
+use crate::support::{backend, claim, ctl, etcdctl, leader, locks, secs, soon, until, url};
 use tollgate_core::{Attempt, Backend, ErrorKind, GuardState, LossCause, Release};
 use tollgate_testkit::crowd::{Crowd, pass_one_by_one};
 use tollgate_testkit::engines::{self, Config, Data, Engine};
@@ -96,7 +93,7 @@ async fn without_a_majority_nothing_is_granted_and_with_it_everything_goes_on() 
 #[tokio::test]
 async fn a_client_that_is_cut_off_loses_its_locks_by_the_deadline() {
     let engine = engines::private(&Config::etcd()).unwrap();
-    let proxy = Proxy::start(engine.address(), support::wire::http2());
+    let proxy = Proxy::start(engine.address(), crate::support::wire::http2());
     let mine = locks(&format!("etcd://{}/", proxy.address())).await.unwrap();
     let theirs = locks(&url(&engine)).await.unwrap();
     let guard = mine.lock("a").ttl(secs(2)).acquire().await.unwrap();
@@ -299,8 +296,8 @@ async fn locks_outlive_an_etcd_that_is_started_again() {
 async fn a_wait_outlives_a_compaction() {
     let engine = engines::private(&Config::etcd()).unwrap();
     let locks = locks(&url(&engine)).await.unwrap();
-    let proxy = Proxy::start(engine.address(), support::wire::http2());
-    let through = support::locks(&format!("etcd://{}/", proxy.address())).await.unwrap();
+    let proxy = Proxy::start(engine.address(), crate::support::wire::http2());
+    let through = crate::support::locks(&format!("etcd://{}/", proxy.address())).await.unwrap();
     let guard = locks.lock("held").ttl(secs(30)).acquire().await.unwrap();
     let waiting = tokio::spawn(through.lock("held").ttl(secs(30)).acquire());
     until("it waits", async || locks.inspect("held").await.unwrap().unwrap().waiters.len() == 1).await;
@@ -320,7 +317,7 @@ async fn a_wait_outlives_a_compaction() {
 #[tokio::test]
 async fn a_stream_that_falls_silent_is_replaced_and_the_wait_goes_on() {
     let engine = engines::private(&Config::etcd()).unwrap();
-    let proxy = Proxy::start(engine.address(), support::wire::http2());
+    let proxy = Proxy::start(engine.address(), crate::support::wire::http2());
     let direct = locks(&url(&engine)).await.unwrap();
     let hosts = format!("etcd://{},{}/", proxy.address(), engine.address());
     let through = locks(&hosts).await.unwrap();
@@ -349,7 +346,7 @@ async fn a_thousand_tasks_of_one_process_are_never_in_together() {
 #[tokio::test]
 async fn an_acquire_that_comes_later_than_its_withdrawal_takes_nothing() {
     let engine = engines::private(&Config::etcd()).unwrap();
-    let proxy = Proxy::start(engine.address(), support::wire::http2());
+    let proxy = Proxy::start(engine.address(), crate::support::wire::http2());
     // The withdrawal finds another way.
     let hosts = format!("etcd://{},{}/", proxy.address(), engine.address());
     let theirs = locks(&url(&engine)).await.unwrap();
@@ -359,8 +356,10 @@ async fn an_acquire_that_comes_later_than_its_withdrawal_takes_nothing() {
         let first = claim("first");
         assert!(matches!(mine.try_acquire(&first).await.unwrap(), Attempt::Granted(_)));
         let wanted = claim(&name);
-        let held =
-            proxy.on(Which::matching(|frame| support::wire::asks_for(Operation::Acquire, frame)), Deed::Hold);
+        let held = proxy.on(
+            Which::matching(|frame| crate::support::wire::asks_for(Operation::Acquire, frame)),
+            Deed::Hold,
+        );
         let given_up = tokio::time::timeout(Duration::from_millis(100), mine.acquire(&wanted)).await;
         assert!(given_up.is_err(), "it was held back");
         soon("the acquire is caught", held.caught()).await;
@@ -379,13 +378,13 @@ async fn an_acquire_that_comes_later_than_its_withdrawal_takes_nothing() {
 #[tokio::test]
 async fn an_answer_that_is_slow_is_waited_for_though_others_on_its_connection_have_less_patience() {
     let engine = engines::private(&Config::etcd()).unwrap();
-    let proxy = Proxy::start(engine.address(), support::wire::http2());
+    let proxy = Proxy::start(engine.address(), crate::support::wire::http2());
     let mine = Arc::new(backend(&format!("etcd://{}/", proxy.address())).await.unwrap());
     // The session is there.
     let first = claim("first");
     assert!(matches!(mine.try_acquire(&first).await.unwrap(), Attempt::Granted(_)));
-    let held =
-        proxy.on(Which::matching(|frame| support::wire::asks_for(Operation::Acquire, frame)), Deed::Hold);
+    let held = proxy
+        .on(Which::matching(|frame| crate::support::wire::asks_for(Operation::Acquire, frame)), Deed::Hold);
     let slow = claim("slow");
     let acquiring = tokio::spawn({
         let (mine, slow) = (mine.clone(), slow.clone());

@@ -1,9 +1,6 @@
 //! Many tasks on fifty names while leaders are killed, and replies that are lost by the thousand in a soak.
-#![allow(clippy::unwrap_used)]
 
-mod support;
-
-use support::{leader, locks, url};
+use crate::support::{leader, locks, url};
 use tollgate_testkit::engines::{self, Config, Data};
 use tollgate_testkit::proxy::{Proxy, Which};
 use tollgate_testkit::storm::{Repair, lose_replies, storm};
@@ -26,11 +23,11 @@ async fn leaders_that_die_cost_elections_and_no_overlap() {
 #[tokio::test]
 async fn replies_that_are_lost_leave_nothing_behind() {
     let engine = engines::private(&Config::etcd()).unwrap();
-    let proxy = Proxy::start(engine.address(), support::wire::http2());
+    let proxy = Proxy::start(engine.address(), crate::support::wire::http2());
     let direct = locks(&url(&engine)).await.unwrap();
     let mine = locks(&format!("etcd://{}/", proxy.address())).await.unwrap();
     lose_replies(&direct, &mine, |operation, deed| {
-        proxy.on(Which::matching(move |frame| support::wire::asks_for(operation, frame)), deed)
+        proxy.on(Which::matching(move |frame| crate::support::wire::asks_for(operation, frame)), deed)
     })
     .await;
 }

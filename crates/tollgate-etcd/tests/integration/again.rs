@@ -1,12 +1,9 @@
 //! Keys that are used again: what belongs to the claim before never touches the one that has its key now.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::sync::Arc;
 
-use support::late::Late;
-use support::{backend, claim, ctl, locks, secs, soon, until, url};
+use crate::support::late::Late;
+use crate::support::{backend, claim, ctl, locks, secs, soon, until, url};
 use tollgate_core::{Attempt, Backend, Grant, Release};
 use tollgate_etcd::EtcdBackend;
 use tollgate_testkit::engines::{self, Config, Engine};
@@ -48,11 +45,11 @@ async fn a_second_release_of_a_grant_leaves_the_next_one_alone() {
 #[tokio::test]
 async fn a_release_that_was_not_answered_and_comes_late_leaves_the_next_one_alone() {
     let engine = engines::private(&Config::etcd()).unwrap();
-    let proxy = Proxy::start(engine.address(), support::wire::http2());
+    let proxy = Proxy::start(engine.address(), crate::support::wire::http2());
     let backend = backend(&format!("etcd://{},{}/", proxy.address(), engine.address())).await.unwrap();
     let first = taken(&backend, "late").await;
-    let held =
-        proxy.on(Which::matching(|frame| support::wire::asks_for(Operation::Release, frame)), Deed::Hold);
+    let held = proxy
+        .on(Which::matching(|frame| crate::support::wire::asks_for(Operation::Release, frame)), Deed::Hold);
     // It finds another way.
     assert_eq!(soon("it is released", backend.release(&first)).await.unwrap(), Release::Released);
     soon("the first request is caught", held.caught()).await;
@@ -69,7 +66,7 @@ async fn a_release_that_was_not_answered_and_comes_late_leaves_the_next_one_alon
 
 /// A client whose session is there, and the proxy that its requests go through.
 async fn through_proxy(engine: &Engine) -> (Proxy, EtcdBackend) {
-    let proxy = Proxy::start(engine.address(), support::wire::http2());
+    let proxy = Proxy::start(engine.address(), crate::support::wire::http2());
     let mine = backend(&format!("etcd://{}/", proxy.address())).await.unwrap();
     let first = taken(&mine, "first").await;
     assert_eq!(mine.release(&first).await.unwrap(), Release::Released);
@@ -176,7 +173,7 @@ async fn what_an_acquire_left_that_was_executed_again_is_its_clients_next_place(
 #[tokio::test]
 async fn a_waiter_is_not_misled_by_a_later_claim_with_the_key_it_waits_for() {
     let engine = engines::private(&Config::etcd()).unwrap();
-    let proxy = Proxy::start(engine.address(), support::wire::http2());
+    let proxy = Proxy::start(engine.address(), crate::support::wire::http2());
     let ahead = Arc::new(backend(&url(&engine)).await.unwrap());
     let behind = backend(&format!("etcd://{}/", proxy.address())).await.unwrap();
     let first = taken(&ahead, "turn").await;
@@ -246,8 +243,10 @@ async fn a_watch_on_a_runtime_that_stands_still_is_nobody_elses() {
 async fn an_attempt_that_was_executed_unanswered_is_known_again_behind_many_who_came_later() {
     let engine = engines::private(&Config::etcd()).unwrap();
     let (proxy, backend) = through_proxy(&engine).await;
-    let lost = proxy
-        .on(Which::matching(|frame| support::wire::asks_for(Operation::TryAcquire, frame)), Deed::LoseReply);
+    let lost = proxy.on(
+        Which::matching(|frame| crate::support::wire::asks_for(Operation::TryAcquire, frame)),
+        Deed::LoseReply,
+    );
     let (wanted, backend) = (claim("wedge"), Arc::new(backend));
     let attempt = tokio::spawn({
         let (wanted, backend) = (wanted.clone(), backend.clone());
@@ -260,7 +259,7 @@ async fn an_attempt_that_was_executed_unanswered_is_known_again_behind_many_who_
     .await;
     // In one transaction: they come before the second copy does.
     let puts: String = (0..70).map(|n| format!("put /locks/wedge/other{n} x\n")).collect();
-    support::transact(engine.address(), &puts);
+    crate::support::transact(engine.address(), &puts);
     let Attempt::Granted(grant) = soon("it is answered", attempt).await.unwrap().unwrap() else {
         panic!("it is called busy because of itself");
     };

@@ -1,9 +1,6 @@
 //! Writes that etcd applies only while a lock is held.
-#![allow(clippy::unwrap_used)]
 
-mod support;
-
-use support::{ctl, secs, url};
+use crate::support::{ctl, secs, url};
 use tollgate_core::{ErrorKind, Revocation};
 use tollgate_testkit::engines::{self, Config};
 
@@ -16,7 +13,7 @@ async fn a_holder_that_lost_its_lock_cannot_write() {
         let old = locks.lock("total").ttl(secs(60)).acquire().await.unwrap();
         let stale = old.grant().clone();
         fence.guarded(&stale).unwrap().put("total", "1").put("draft", "x").commit().await.unwrap();
-        assert_eq!(locks.revoke("total", old.token()).await.unwrap(), Revocation::Revoked);
+        assert_eq!(locks.revoke_by_force("total", old.token()).await.unwrap(), Revocation::Revoked);
         let new = locks.lock("total").ttl(secs(60)).acquire().await.unwrap();
         // Between the two, also before the new holder has written anything.
         let refused = fence.guarded(&stale).unwrap().put("total", "stale").commit().await.unwrap_err();

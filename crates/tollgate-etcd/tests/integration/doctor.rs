@@ -1,11 +1,8 @@
 //! What is said of an etcd that is not well, and what of that works when it is pasted into a shell.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::process::Command;
 
-use support::{backend, ctl, etcdctl, locks, secs, url};
+use crate::support::{backend, ctl, etcdctl, locks, secs, url};
 use tollgate::{Checkup, Finding, Severity};
 use tollgate_testkit::engines::{self, Config, Data, Engine};
 
@@ -34,7 +31,7 @@ fn pasted(engine: &Engine, command: &str) -> String {
 
 /// The command of the documentation that begins with `start`.
 fn documented(start: &str) -> String {
-    let page = include_str!("../../../docs/backends/etcd.md");
+    let page = include_str!("../../../../docs/backends/etcd.md");
     let line = page.lines().find_map(|line| line.strip_prefix("$ ").filter(|line| line.starts_with(start)));
     line.unwrap_or_else(|| panic!("no line of the page begins with {start}")).to_owned()
 }
@@ -96,7 +93,7 @@ async fn a_backup_that_was_restored_is_not_forgotten_and_tokens_can_be_raised_fr
     let advice = note.advice.as_deref().unwrap();
     pasted(&engine, &advice[advice.rfind("etcdctl put").unwrap()..]);
     let _connects = backend(&url(&engine)).await.unwrap();
-    finding(&examined(&url(&engine)).await, Severity::Fine, "seen to it");
+    finding(&examined(&url(&engine)).await, Severity::Fine, "acknowledged it");
     // Another backup is another reason.
     ctl(engine.address(), &["snapshot", "save", &snapshot]);
     restore(&engine, &snapshot);
@@ -118,7 +115,7 @@ async fn a_majority_that_is_lost_is_told_by_who_is_left() {
             }
         };
         finding(&checkup, Severity::Problem, "n1 does not answer");
-        finding(&checkup, Severity::Problem, "1 of 3 members answer, and 2 are a majority");
+        finding(&checkup, Severity::Problem, "1 of 3 members answer, and 2 are needed for a majority");
         let write = finding(&checkup, Severity::Problem, "cannot be written");
         assert!(write.advice.as_deref().unwrap().contains("start the members"), "{write:?}");
         assert!(!format!("{checkup:?}").contains("grant-permission"), "{checkup:?}");

@@ -1,13 +1,10 @@
 //! Users whose tokens end while they wait and hold: etcd forgets who we are every few seconds.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use support::{ctl, locks, secs, soon, until};
+use crate::support::{ctl, locks, secs, soon, until};
 use tollgate_core::{GuardState, Release};
 use tollgate_testkit::engines::{self, Config, Engine};
 use tollgate_testkit::proxy::Proxy;
@@ -90,7 +87,7 @@ async fn who_holds_and_who_waits_outlives_the_end_of_tokens() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wait_that_begins_after_a_token_ended_is_as_quiet_as_any() {
     let (engine, _keys) = forgetful();
-    let proxy = Proxy::start(engine.address(), support::wire::http2());
+    let proxy = Proxy::start(engine.address(), crate::support::wire::http2());
     let direct = locks(&format!("etcd://ann:hush@{}/", engine.address())).await.unwrap();
     let mine = locks(&format!("etcd://ann:hush@{}/", proxy.address())).await.unwrap();
     let waiters =

@@ -1,15 +1,12 @@
 //! What a lock costs etcd: proposals, requests, and keys that it has to remember.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
+use crate::support::{locks, secs, until, url};
 use futures_util::future::try_join_all;
 use futures_util::{StreamExt, TryStreamExt};
-use support::{locks, secs, until, url};
 use tollgate_core::{LockName, Locks, Token};
 use tollgate_testkit::engines::{self, Config};
 use tollgate_testkit::proxy::Proxy;
@@ -70,7 +67,7 @@ async fn frames_per_hand_over(proxy: &Proxy, locks: &Locks, waiters: usize) -> f
 #[tokio::test]
 async fn a_hand_over_takes_as_many_requests_however_many_wait() {
     let engine = engines::private(&Config::etcd()).unwrap();
-    let proxy = Proxy::start(engine.address(), support::wire::http2());
+    let proxy = Proxy::start(engine.address(), crate::support::wire::http2());
     let locks = locks(&format!("etcd://{}/", proxy.address())).await.unwrap();
     let few = frames_per_hand_over(&proxy, &locks, 20).await;
     let many = frames_per_hand_over(&proxy, &locks, scale(300, 1000)).await;
@@ -81,11 +78,11 @@ async fn a_hand_over_takes_as_many_requests_however_many_wait() {
 #[tokio::test]
 async fn a_list_takes_a_few_requests_for_a_page_and_no_more_where_tokens_were_raised() {
     let engine = engines::private(&Config::etcd()).unwrap();
-    let proxy = Proxy::start(engine.address(), support::wire::http2());
-    let backend = Arc::new(support::backend(&url(&engine)).await.unwrap());
+    let proxy = Proxy::start(engine.address(), crate::support::wire::http2());
+    let backend = Arc::new(crate::support::backend(&url(&engine)).await.unwrap());
     let mine = Locks::new(backend.clone()).unwrap();
     let name = |n: usize| format!("listed/{n:04}");
-    let listed = support::locks(&format!("etcd://{}/", proxy.address())).await.unwrap();
+    let listed = crate::support::locks(&format!("etcd://{}/", proxy.address())).await.unwrap();
     for raised in [&[][..], &[0, 377, 599]] {
         for n in raised {
             let floor = Token::new((1 << 40) + *n as u64).unwrap();
