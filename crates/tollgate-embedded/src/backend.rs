@@ -9,10 +9,11 @@ use tokio::sync::broadcast::error::RecvError;
 use tollgate_core::backend::{BoxFuture, BoxStream};
 use tollgate_core::capabilities::{Adopt, Capabilities, Liveness, Modes, Queue, Revoke, Scope, TtlRange};
 use tollgate_core::guarantees::Basis;
+use tollgate_core::inbox;
 use tollgate_core::{
     Attempt, Backend, BootClock, Claim, Clock, Contention, Deadline, Details, Error, ErrorKind, Event,
     Extension, Fault, Grant, Guarantees, Holder, Keeper, LockName, LockState, LossCause, Mode, Moment,
-    PartyHandle, Release, Result, Revocation, Token, Waiter,
+    OwnerId, PartyHandle, Release, Result, Revocation, RevokeMode, Token, Waiter,
 };
 use tollgate_engine::{Answer, Command, Granted, LockView};
 
@@ -85,7 +86,7 @@ fn capabilities() -> Capabilities {
             step: Duration::ZERO,
         },
         adopt: Adopt::Any,
-        revoke: Revoke::Forced,
+        revoke: Revoke::AskOrForce,
         lock_delay: true,
         detect: true,
         longest_name: LockName::MAX_BYTES,
@@ -143,7 +144,7 @@ impl Backend for MemoryBackend {
                 }
                 Taken::Not(other) => Err(unexpected(other)),
                 Taken::Later(_) | Taken::Never(_) => {
-                    Err(Error::new(ErrorKind::Unexpected, "the engine queued what may not wait"))
+                    Err(Error::new(ErrorKind::Unexpected, "the engine queued a claim that must not wait"))
                 }
             }
         })
@@ -153,13 +154,17 @@ impl Backend for MemoryBackend {
         Box::pin(async move {
             match self.acquire_now(claim, true) {
                 Taken::Now(granted) => Ok(grant(claim, granted)),
-                Taken::Later(granted) => match granted.await {
-                    Ok(Ok(granted)) => Ok(grant(claim, granted).after_waiting()),
-                    Ok(Err(conflict)) => Err(conflict.into()),
-                    Err(_) => {
-                        Err(Error::new(ErrorKind::Lost, "the claim was withdrawn while it waited; ask again"))
+                Taken::Later(granted) => {
+                    claim.wait_status.set_queued();
+                    match granted.await {
+                        Ok(Ok(granted)) => Ok(grant(claim, granted).after_waiting()),
+                        Ok(Err(conflict)) => Err(conflict.into()),
+                        Err(_) => Err(Error::new(
+                            ErrorKind::Lost,
+                            "the claim was withdrawn while it waited; acquire it again",
+                        )),
                     }
-                },
+                }
                 Taken::Never(conflict) => Err(conflict.into()),
                 Taken::Not(other) => Err(unexpected(other)),
             }
@@ -184,6 +189,7 @@ impl Backend for MemoryBackend {
             let (name, owner) = (grant.name.clone(), grant.owner);
             match self.heart.command(Command::Extend { name, owner, ttl, details }) {
                 Answer::Extended { expires } => Ok(Extension::Extended { deadline: deadline(expires, ttl) }),
+                Answer::AskedToLeave => Ok(Extension::Lost { cause: LossCause::Revoked }),
                 Answer::NotFound => Ok(Extension::Lost { cause: LossCause::Gone }),
                 other => Err(unexpected(other)),
             }
@@ -236,10 +242,21 @@ impl Backend for MemoryBackend {
         true
     }
 
-    fn revoke<'a>(&'a self, name: &'a LockName, token: Token) -> BoxFuture<'a, Result<Revocation>> {
+    fn revocations(&self) -> Option<BoxStream<'static, OwnerId>> {
+        Some(inbox::owners_of(self.heart.revoked()))
+    }
+
+    fn revoke<'a>(
+        &'a self,
+        name: &'a LockName,
+        token: Token,
+        mode: RevokeMode,
+    ) -> BoxFuture<'a, Result<Revocation>> {
         Box::pin(async move {
-            match self.heart.command(Command::Revoke { name: name.clone(), token }) {
+            let by_force = mode == RevokeMode::Force;
+            match self.heart.command(Command::Revoke { name: name.clone(), token, by_force }) {
                 Answer::Revoked => Ok(Revocation::Revoked),
+                Answer::AskedToLeave => Ok(Revocation::Pending),
                 Answer::NotFound => Ok(Revocation::NotHeld),
                 other => Err(unexpected(other)),
             }

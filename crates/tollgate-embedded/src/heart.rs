@@ -4,8 +4,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::{Notify, broadcast, oneshot};
-use tollgate_core::{Age, Clock, Conflict, Details, Event, Happening, Keeper, Moment, OwnerId};
+use tollgate_core::{
+    Age, Clock, Conflict, Details, Event, Happening, Keeper, LockName, Moment, OwnerId, Token,
+};
 use tollgate_engine::{Answer, Command, Engine, Event as EngineEvent, Granted};
+
+use crate::events::Events;
 
 /// What the engine keeps about a holder.
 pub(crate) type Kept = Arc<Details>;
@@ -16,12 +20,14 @@ pub(crate) struct Heart {
     table: Mutex<Table>,
     /// The engine's next expiry is now earlier than the timer thinks.
     sooner: Arc<Notify>,
-    happenings: broadcast::Sender<Event>,
+    /// Whose grants are revoked.
+    revoked: broadcast::Sender<OwnerId>,
 }
 
 struct Table {
     engine: Engine<Kept>,
     waiting: HashMap<OwnerId, oneshot::Sender<Result<Granted, Conflict>>>,
+    events: Events,
     /// When the timer will look next.
     alarm: Moment,
 }
@@ -42,10 +48,11 @@ pub(crate) struct Asked {
 
 impl Heart {
     pub(crate) fn start(clock: Arc<dyn Clock>, keeper: &Keeper) -> Arc<Self> {
-        let table = Table { engine: Engine::new(), waiting: HashMap::new(), alarm: Moment::MAX };
-        let (happenings, _) = broadcast::channel(1024);
+        let (waiting, events) = (HashMap::new(), Events::new());
+        let table = Table { engine: Engine::new(), waiting, events, alarm: Moment::MAX };
+        let (revoked, _) = broadcast::channel(64);
         let sooner = Arc::new(Notify::new());
-        let heart = Arc::new(Self { clock, table: Mutex::new(table), sooner: sooner.clone(), happenings });
+        let heart = Arc::new(Self { clock, table: Mutex::new(table), sooner: sooner.clone(), revoked });
         keeper.spawn(tick(Arc::downgrade(&heart), heart.clock.clone(), sooner));
         heart
     }
@@ -55,7 +62,7 @@ impl Heart {
         let (name, owner, party) = (claim.name.clone(), claim.owner, claim.party);
         self.with(|heart, table| match heart.apply(table, Command::Acquire { claim, wait }) {
             Answer::Granted(granted) => {
-                heart.tell(Event { name, token: granted.token, what: Happening::Granted });
+                table.report_grant(&name, owner);
                 Asked { taken: Taken::Now(granted), age: granted.age }
             }
             Answer::Queued { age, .. } => {
@@ -74,23 +81,11 @@ impl Heart {
 
     /// Does everything else.
     pub(crate) fn command(&self, command: Command<Kept>) -> Answer {
-        let released = match &command {
-            Command::Release { name, .. } => Some(name.clone()),
-            _ => None,
-        };
-        let withdrawn = match &command {
-            Command::Withdraw { owner, .. } => Some(*owner),
-            _ => None,
-        };
         self.with(|heart, table| {
-            if let Some(owner) = withdrawn {
-                table.waiting.remove(&owner);
+            if let Command::Withdraw { owner, .. } = &command {
+                table.waiting.remove(owner);
             }
-            let answer = heart.apply(table, command);
-            if let (Some(name), Answer::Released { token }) = (released, &answer) {
-                heart.tell(Event { name, token: *token, what: Happening::Released });
-            }
-            answer
+            heart.apply(table, command)
         })
     }
 
@@ -103,7 +98,11 @@ impl Heart {
     }
 
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<Event> {
-        self.happenings.subscribe()
+        self.with(|_, table| table.events.subscribe(&table.engine))
+    }
+
+    pub(crate) fn revoked(&self) -> broadcast::Receiver<OwnerId> {
+        self.revoked.subscribe()
     }
 
     fn with<T>(&self, work: impl FnOnce(&Self, &mut Table) -> T) -> T {
@@ -112,7 +111,20 @@ impl Heart {
 
     /// One command: whoever it concerns hears of it before anybody else can give the next.
     fn apply(&self, table: &mut Table, command: Command<Kept>) -> Answer {
+        // A release is an end that the answer tells alone, and comes before the grants that it makes room for.
+        let leaving = match &command {
+            Command::Release { name, owner } | Command::Withdraw { name, owner }
+                if table.events.are_followed() =>
+            {
+                table.engine.grant_of(name, *owner).map(|(token, _)| (name.clone(), token))
+            }
+            _ => None,
+        };
         let effects = table.engine.apply(command, self.clock.now());
+        if let (Some((name, token)), Answer::Released { .. } | Answer::Withdrawn) = (leaving, &effects.answer)
+        {
+            table.events.ended(name, token, Happening::Released);
+        }
         for event in effects.events {
             self.pass_on(table, event);
         }
@@ -132,13 +144,18 @@ impl Heart {
                     // A waiter who no longer listens was dropped; its withdrawal is on the way.
                     let _ = waiter.send(Ok(Granted { token, expires, age }));
                 }
-                self.tell(Event { name, token, what: Happening::Granted });
+                table.report_grant(&name, owner);
             }
-            EngineEvent::Expired { name, token, .. } => {
-                self.tell(Event { name, token, what: Happening::Expired })
+            EngineEvent::Expired { name, token, .. } => table.report_end(name, token, Happening::Expired),
+            EngineEvent::AskedToLeave { name, owner, token } => {
+                let _ = self.revoked.send(owner);
+                if table.events.are_followed() {
+                    table.events.asked_to_leave(name, token);
+                }
             }
-            EngineEvent::Revoked { name, token, .. } => {
-                self.tell(Event { name, token, what: Happening::Revoked })
+            EngineEvent::Revoked { name, owner, token } => {
+                let _ = self.revoked.send(owner);
+                table.report_end(name, token, Happening::Revoked);
             }
             EngineEvent::Deadlock { owner, conflict, .. } => {
                 if let Some(waiter) = table.waiting.remove(&owner) {
@@ -148,10 +165,21 @@ impl Heart {
             EngineEvent::Abandoned { owner, .. } => drop(table.waiting.remove(&owner)),
         }
     }
+}
 
-    fn tell(&self, event: Event) {
-        // Fails if nobody listens, which is fine.
-        let _ = self.happenings.send(event);
+impl Table {
+    fn report_grant(&mut self, name: &LockName, owner: OwnerId) {
+        if self.events.are_followed()
+            && let Some((token, details)) = self.engine.grant_of(name, owner)
+        {
+            self.events.granted(name.clone(), token, details.clone());
+        }
+    }
+
+    fn report_end(&mut self, name: LockName, token: Token, what: Happening) {
+        if self.events.are_followed() {
+            self.events.ended(name, token, what);
+        }
     }
 }
 

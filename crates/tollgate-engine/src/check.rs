@@ -30,7 +30,7 @@ impl<D> Engine<D> {
         let in_parties = table.places.iter().filter(waits).filter(|place| place.party.is_some()).count();
         let listed = self.parties.standings.iter().map(|standing| standing.waiting.len()).sum::<usize>();
         assert_eq!(listed, in_parties, "a party knows which of its claims wait");
-        assert!(self.suspects.is_empty(), "everybody who may be in a circle was looked at");
+        assert!(self.suspects.is_empty(), "every party that may be in a cycle was examined");
         assert!(self.alarms.len() <= table.places.len(), "every alarm is for a claim");
         let delayed = table.locks.iter().filter(|lock| lock.free_from > self.now).count();
         assert_eq!(self.delays.len(), delayed, "every lock-delay is for a lock");
@@ -41,7 +41,7 @@ impl<D> Engine<D> {
         assert!(lock.claims > 0 || delayed, "{name:?} is idle and was kept");
         assert!(
             !delayed || self.delays.contains(&(lock.free_from, key)),
-            "nobody ends the delay of {name:?}"
+            "no timer ends the lock-delay of {name:?}"
         );
 
         let (mut ahead, mut before, mut first_waiting, mut holders) = (Vec::new(), None, None, 0);
@@ -50,7 +50,7 @@ impl<D> Engine<D> {
             assert_eq!(self.table.find_place(key, place.owner), Some(place_key), "an owner finds its claim");
             if place.due < Moment::MAX {
                 let alarm = self.alarms.of(place_key);
-                assert!(alarm.is_some_and(|at| at <= place.due), "nobody wakes for a claim on {name:?}");
+                assert!(alarm.is_some_and(|at| at <= place.due), "no timer is set for a claim on {name:?}");
             }
             let joins = place.mode.joins(ahead.iter().copied());
             match place.state {
@@ -59,8 +59,8 @@ impl<D> Engine<D> {
                     holders += 1;
                 }
                 State::Waiting { .. } => {
-                    let held_up = !joins || delayed || self.tokens.are_exhausted();
-                    assert!(held_up, "a claim waits for {name:?} in vain");
+                    let held_up = !joins || delayed || self.tokens.are_exhausted() || !self.is_granting;
+                    assert!(held_up, "a claim waits for {name:?} though nothing blocks it");
                     first_waiting = first_waiting.or(Some(place_key));
                 }
             }

@@ -72,12 +72,15 @@ pub enum Command<D> {
         /// Whose claim.
         owner: OwnerId,
     },
-    /// Take a lock away from its holder: an operator breaks it.
+    /// An operator breaks a lock. By force the holder is out at once. Otherwise it is asked to leave: it keeps the lock until it
+    /// releases it or its lease runs out, and the lease is not extended any more.
     Revoke {
         /// Which lock.
         name: LockName,
         /// Which grant, so that nobody breaks a successor's by mistake.
         token: Token,
+        /// Whether the holder is out at once.
+        by_force: bool,
     },
     /// Do what is due, and nothing else.
     Tick,

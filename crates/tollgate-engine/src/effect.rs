@@ -54,6 +54,9 @@ pub enum Answer {
     /// Acquire: no token is left below 2^53. Nothing is granted any more, nobody new may wait, and those
     /// who wait stay where they are.
     Exhausted,
+    /// Acquire of a new claim: nothing is granted now ([`Engine::set_granting`](crate::Engine::set_granting)), and the claim
+    /// leaves no trace.
+    NotGranting,
     /// Extend of a holder.
     Extended {
         /// When the lease now ends.
@@ -75,8 +78,11 @@ pub enum Answer {
     Withdrawn,
     /// Extend, release, withdraw, revoke: there is no such claim, or no longer.
     NotFound,
-    /// Revoke: done. The holder is named by an [`Event::Revoked`].
+    /// Revoke by force: done. The holder is named by an [`Event::Revoked`].
     Revoked,
+    /// Revoke: the holder is asked to leave, and named by an [`Event::AskedToLeave`] the first time. Extend: the grant was
+    /// revoked, and is not extended.
+    AskedToLeave,
     /// Tick: done.
     Ticked,
     /// Raise-floor: done.
@@ -126,6 +132,15 @@ pub enum Event {
         /// Why.
         conflict: Conflict,
     },
+    /// An operator asked the holder to leave. It still holds the lock.
+    AskedToLeave {
+        /// Which lock.
+        name: LockName,
+        /// Whose grant.
+        owner: OwnerId,
+        /// The token it has.
+        token: Token,
+    },
     /// An operator took the lock away, or an older party by [`WoundWait`](tollgate_types::OnDeadlock::WoundWait).
     Revoked {
         /// Which lock.
@@ -144,6 +159,7 @@ impl Event {
         | Self::Expired { name: other, owner: whose, .. }
         | Self::Abandoned { name: other, owner: whose }
         | Self::Deadlock { name: other, owner: whose, .. }
+        | Self::AskedToLeave { name: other, owner: whose, .. }
         | Self::Revoked { name: other, owner: whose, .. }) = self;
         (other, *whose) == (name, owner)
     }

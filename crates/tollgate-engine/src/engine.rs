@@ -32,6 +32,8 @@ pub struct Engine<D> {
     pub(crate) alarms: Schedule<Place<D>>,
     /// When which lock-delay ends.
     pub(crate) delays: BTreeSet<(Moment, Key<Lock<D>>)>,
+    /// Whether claims are granted at all.
+    pub(crate) is_granting: bool,
 }
 
 /// How much an engine holds. All zero when idle.
@@ -73,6 +75,7 @@ impl<D> Engine<D> {
             suspects: Vec::new(),
             alarms: Schedule::new(),
             delays: BTreeSet::new(),
+            is_granting: true,
         }
     }
 
@@ -92,7 +95,7 @@ impl<D> Engine<D> {
             Command::Extend { name, owner, ttl, details } => self.extend(&name, owner, ttl, details),
             Command::Release { name, owner } => self.release(&name, owner, &mut events),
             Command::Withdraw { name, owner } => self.withdraw(&name, owner, &mut events),
-            Command::Revoke { name, token } => self.revoke(&name, token, &mut events),
+            Command::Revoke { name, token, by_force } => self.revoke(&name, token, by_force, &mut events),
             Command::Tick => Answer::Ticked,
             Command::RaiseFloor { token } => {
                 self.tokens.raise(token);
@@ -136,6 +139,9 @@ impl<D> Engine<D> {
         let mut known = self.table.find_lock(&claim.name);
         if let Some(key) = known.and_then(|lock| self.table.find_place(lock, claim.owner)) {
             return self.acquire_again(key, wait);
+        }
+        if !self.is_granting {
+            return Answer::NotGranting;
         }
         if self.tokens.are_exhausted() {
             return Answer::Exhausted;
@@ -223,11 +229,17 @@ impl<D> Engine<D> {
     fn extend(&mut self, name: &LockName, owner: OwnerId, ttl: Duration, details: Option<D>) -> Answer {
         let Some(key) = self.find(name, owner) else { return Answer::NotFound };
         let place = &mut self.table.places[key];
+        if place.asked_to_leave {
+            return Answer::AskedToLeave;
+        }
         if let Some(details) = details {
             place.details = details;
         }
         match place.state {
-            State::Holding { .. } => Answer::Extended { expires: self.set_due(key, self.now + ttl) },
+            State::Holding { ttl: ref mut longest, .. } => {
+                *longest = ttl.max(*longest);
+                Answer::Extended { expires: self.set_due(key, self.now + ttl) }
+            }
             State::Waiting { lease, .. } => {
                 place.state = State::Waiting { ttl, lease };
                 let expires = lease.map(|lease| self.set_due(key, self.now + lease));
@@ -251,12 +263,19 @@ impl<D> Engine<D> {
         Answer::Withdrawn
     }
 
-    fn revoke(&mut self, name: &LockName, wanted: Token, events: &mut Vec<Event>) -> Answer {
+    fn revoke(&mut self, name: &LockName, wanted: Token, by_force: bool, events: &mut Vec<Event>) -> Answer {
         let Some(lock) = self.table.find_lock(name) else { return Answer::NotFound };
         let holds = |place: &Place<D>| matches!(place.state, State::Holding { token, .. } if token == wanted);
         let mut queue = self.table.queue(&self.table.locks[lock]);
         let Some((key, _)) = queue.find(|(_, place)| holds(place)) else { return Answer::NotFound };
         drop(queue);
+        if !by_force {
+            let place = &mut self.table.places[key];
+            if !std::mem::replace(&mut place.asked_to_leave, true) {
+                events.push(Event::AskedToLeave { name: name.clone(), owner: place.owner, token: wanted });
+            }
+            return Answer::AskedToLeave;
+        }
         let place = self.remove(key);
         self.delay(&place, self.now);
         events.push(Event::Revoked { name: name.clone(), owner: place.owner, token: wanted });
@@ -264,7 +283,7 @@ impl<D> Engine<D> {
         Answer::Revoked
     }
 
-    fn find(&self, name: &LockName, owner: OwnerId) -> Option<Key<Place<D>>> {
+    pub(crate) fn find(&self, name: &LockName, owner: OwnerId) -> Option<Key<Place<D>>> {
         self.table.find_place(self.table.find_lock(name)?, owner)
     }
 }

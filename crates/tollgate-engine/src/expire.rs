@@ -62,7 +62,7 @@ impl<D> Engine<D> {
 
     /// Settles locks in the order of their first waiting claims: of two that have waited for different
     /// locks, the one that came first gets the smaller token.
-    fn settle_all(&mut self, mut locks: Vec<Key<Lock<D>>>, events: &mut Vec<Event>) {
+    pub(crate) fn settle_all(&mut self, mut locks: Vec<Key<Lock<D>>>, events: &mut Vec<Event>) {
         locks.sort_unstable();
         locks.dedup();
         let first_waiting = |lock: &Key<Lock<D>>| self.table.locks[*lock].first_waiting;

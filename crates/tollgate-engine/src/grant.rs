@@ -41,7 +41,7 @@ impl<D> Engine<D> {
     /// This equals [`Mode::joins`] with everybody ahead, without walking the queue. Only claims of one and
     /// the same mode are ever in together, so the first holder's mode is every holder's, and how many fit
     /// in is the mode's capacity. The callers see to it that nobody waits in between.
-    fn admits(&self, lock: &Lock<D>, mode: Mode) -> bool {
+    pub(crate) fn admits(&self, lock: &Lock<D>, mode: Mode) -> bool {
         match lock.first {
             Some(first) if lock.holders > 0 => {
                 self.table.places[first].mode == mode && lock.holders < mode.capacity()
@@ -57,7 +57,7 @@ impl<D> Engine<D> {
 
     /// Who is to be granted next on this lock, if the rule allows it already.
     fn next_admitted(&self, lock: &Lock<D>) -> Option<Key<Place<D>>> {
-        let next = lock.first_waiting.filter(|_| lock.free_from <= self.now)?;
+        let next = lock.first_waiting.filter(|_| self.is_granting && lock.free_from <= self.now)?;
         self.admits(lock, self.table.places[next].mode).then_some(next)
     }
 
@@ -120,11 +120,15 @@ impl<D> Engine<D> {
 
     /// Keeps the lock from everybody for the lock-delay of a holder that was lost at `lost`.
     pub(crate) fn delay(&mut self, place: &Place<D>, lost: Moment) {
-        let lock = &mut self.table.locks[place.lock];
-        let free_from = lost + place.lock_delay;
+        self.delay_until(place.lock, lost + place.lock_delay);
+    }
+
+    /// Grants nothing on a lock before `free_from`, unless that is over already.
+    pub(crate) fn delay_until(&mut self, key: Key<Lock<D>>, free_from: Moment) {
+        let lock = &mut self.table.locks[key];
         if free_from > self.now && free_from > lock.free_from {
-            self.delays.remove(&(lock.free_from, place.lock));
-            self.delays.insert((free_from, place.lock));
+            self.delays.remove(&(lock.free_from, key));
+            self.delays.insert((free_from, key));
             lock.free_from = free_from;
         }
     }

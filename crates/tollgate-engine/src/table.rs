@@ -46,6 +46,8 @@ pub(crate) struct Place<D> {
     pub(crate) lock: Key<Lock<D>>,
     pub(crate) mode: Mode,
     pub(crate) state: State,
+    /// Whether an operator asked the holder to leave.
+    pub(crate) asked_to_leave: bool,
     /// When the claim is lost unless it is extended: the end of time for a waiter without a wait lease.
     pub(crate) due: Moment,
     pub(crate) lock_delay: Duration,
@@ -65,7 +67,7 @@ pub(crate) struct Place<D> {
 #[derive(Clone, Copy)]
 pub(crate) enum State {
     Waiting { ttl: Duration, lease: Option<Duration> },
-    Holding { token: Token, since: Moment },
+    Holding { token: Token, since: Moment, ttl: Duration },
 }
 
 impl<D> Table<D> {
@@ -94,6 +96,11 @@ impl<D> Table<D> {
             let place = &self.places[key];
             place.owner == owner && place.lock == lock
         })
+    }
+
+    /// The place of `owner` in the queue of `lock`.
+    pub(crate) fn find_place_of(&self, lock: &Lock<D>, owner: OwnerId) -> Option<Key<Place<D>>> {
+        self.queue(lock).find(|(_, place)| place.owner == owner).map(|(key, _)| key)
     }
 
     /// Adds a lock that nobody has claimed yet.
@@ -134,6 +141,7 @@ impl<D> Table<D> {
             lock: key,
             mode: claim.mode,
             state: State::Waiting { ttl: claim.ttl, lease: claim.wait_lease },
+            asked_to_leave: false,
             due: Moment::MAX,
             lock_delay: claim.lock_delay,
             party,
@@ -161,7 +169,9 @@ impl<D> Table<D> {
     /// Makes the first waiting place of its lock a holder.
     pub(crate) fn promote(&mut self, key: Key<Place<D>>, token: Token, since: Moment) {
         let place = &mut self.places[key];
-        place.state = State::Holding { token, since };
+        if let State::Waiting { ttl, .. } = place.state {
+            place.state = State::Holding { token, since, ttl };
+        }
         self.detecting -= usize::from(place.on_deadlock == OnDeadlock::Detect);
         let lock = &mut self.locks[place.lock];
         lock.first_waiting = place.after;

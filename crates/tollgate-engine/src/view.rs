@@ -1,6 +1,8 @@
 //! What can be looked at: locks with their holders and waiters, never whose owner id.
 
-use tollgate_types::{LockName, Mode, Moment, Token};
+use std::time::Duration;
+
+use tollgate_types::{LockName, Mode, Moment, OwnerId, Token};
 
 use crate::engine::Engine;
 use crate::table::{Lock, State};
@@ -42,10 +44,57 @@ pub struct WaiterView<'a, D> {
     pub details: &'a D,
 }
 
+/// How long a grant may last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Terms {
+    /// The longest time to live that it was given.
+    pub ttl: Duration,
+    /// How long nothing is granted after its loss.
+    pub lock_delay: Duration,
+    /// When its lease ends unless it is extended.
+    pub expires: Moment,
+}
+
 impl<D> Engine<D> {
     /// Who holds and who waits for a lock; `None` if nobody does and no lock-delay is running.
     pub fn inspect(&self, name: &LockName) -> Option<LockView<'_, D>> {
         self.table.find_lock(name).map(|lock| self.view(&self.table.locks[lock]))
+    }
+
+    /// The grant of a claim: its token, and what the caller keeps about it. `None` while the claim waits.
+    pub fn grant_of(&self, name: &LockName, owner: OwnerId) -> Option<(Token, &D)> {
+        let place = &self.table.places[self.find(name, owner)?];
+        match place.state {
+            State::Holding { token, .. } => Some((token, &place.details)),
+            State::Waiting { .. } => None,
+        }
+    }
+
+    /// How long the grant of a claim lives without an extend, and its lock-delay. `None` while the claim waits.
+    pub fn terms(&self, name: &LockName, owner: OwnerId) -> Option<Terms> {
+        let place = &self.table.places[self.find(name, owner)?];
+        match place.state {
+            State::Holding { ttl, .. } => {
+                Some(Terms { ttl, lock_delay: place.lock_delay, expires: place.due })
+            }
+            State::Waiting { .. } => None,
+        }
+    }
+
+    /// The end of the lock-delay that runs on a lock.
+    pub fn delayed_until(&self, name: &LockName) -> Option<Moment> {
+        let lock = &self.table.locks[self.table.find_lock(name)?];
+        Some(lock.free_from).filter(|&free_from| free_from > self.now)
+    }
+
+    /// Whether a claim waits for this lock.
+    pub fn is_waited_for(&self, name: &LockName) -> bool {
+        self.table.find_lock(name).is_some_and(|lock| self.table.locks[lock].first_waiting.is_some())
+    }
+
+    /// The engine's time: the latest that it was told.
+    pub fn now(&self) -> Moment {
+        self.now
     }
 
     /// Every lock that is not idle and whose name starts with `prefix`, sorted by name. Looks at all names.
@@ -66,7 +115,7 @@ impl<D> Engine<D> {
         for (_, place) in self.table.queue(lock) {
             let (mode, details) = (place.mode, &place.details);
             match place.state {
-                State::Holding { token, since } => {
+                State::Holding { token, since, .. } => {
                     view.holders.push(HolderView { mode, token, since, expires: place.due, details });
                 }
                 State::Waiting { .. } => view.waiters.push(WaiterView { mode, details }),

@@ -1,0 +1,78 @@
+//! What clients are answered.
+
+use std::time::Duration;
+
+use tollgate_core::{Conflict, Moment, Token};
+
+/// A grant as its client hears of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Granted {
+    /// The fencing token.
+    pub token: Token,
+    /// For how long the client may rely on the grant, from the moment on that it sent the request.
+    pub valid: Duration,
+    /// Whether the claim had been granted before this request.
+    pub again: bool,
+}
+
+/// The answer to a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// Acquire, extend: the client holds the lock.
+    Granted(Granted),
+    /// Acquire: the claim keeps its place for a while; repeat the request with the same owner id.
+    Waiting {
+        /// How many claims are ahead.
+        ahead: usize,
+    },
+    /// Acquire: other holders have the lock, and nothing is left of the claim.
+    Busy {
+        /// How many claims are ahead.
+        ahead: usize,
+        /// After how long it makes sense to try again, if that is known.
+        retry_after: Option<Duration>,
+    },
+    /// Acquire: waiting would never end, and nothing is left of the claim.
+    Deadlock(Conflict),
+    /// Acquire: a later request of the same claim took over.
+    Moved,
+    /// Acquire of an owner id that another mode, lock or party was asked for with.
+    Mismatch,
+    /// Acquire: nothing is granted now.
+    NotGranting,
+    /// Acquire: no token is left.
+    Exhausted,
+    /// Extend, release, break: there is no such grant, or not any more. Acquire: the owner id is over.
+    Lost,
+    /// Extend: an operator asked the holder to leave.
+    Revoked,
+    /// Release: done.
+    Released {
+        /// Whether it was released by an earlier request.
+        again: bool,
+    },
+    /// Withdraw: nothing is left of the claim.
+    Withdrawn,
+    /// Break: the holder is out.
+    Broken,
+    /// Break: the holder is asked to leave.
+    Asked,
+    /// Admit: the token is admitted.
+    Admitted {
+        /// The mark of the resource now.
+        mark: Token,
+    },
+    /// Admit: the token is stale.
+    Stale {
+        /// The mark of the resource.
+        mark: Token,
+    },
+}
+
+impl Granted {
+    /// What is left until `expires` for a request that arrived at `arrived`, which is not before it was sent, less a margin
+    /// of 2 % and 5 ms for clocks that run at other speeds. `None` if nothing is left: then it must not be reported.
+    pub(super) fn until(expires: Moment, arrived: Moment) -> Option<Duration> {
+        tollgate_proto::valid(expires.since(arrived))
+    }
+}

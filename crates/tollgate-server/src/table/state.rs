@@ -1,0 +1,490 @@
+//! Applies requests to the durable engine and gives each answer when it may leave.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollgate_core::{Details, LockName, Mode, Moment, Token};
+use tollgate_embedded::durable::{Applied, Batch, Commit, Durable};
+use tollgate_engine::{self as engine, Command, Event, LockView};
+
+use super::answer::{Answer, Granted};
+use super::claims::{Attachment, Claim, Claims};
+use super::ended::{End, Ended};
+use super::request::{Acquire, Key, Request, Source};
+
+/// What the engine keeps about a holder.
+type Kept = Arc<Details>;
+
+/// The lock table with its clients.
+pub struct Table {
+    engine: Durable<Kept>,
+    claims: Claims,
+    ended: Ended,
+    /// Answers that may leave.
+    ready: Vec<(Source, Answer)>,
+    /// Answers that wait for a commit.
+    held_back: Vec<HeldBack>,
+}
+
+/// An answer that depends on a commit.
+struct HeldBack {
+    after: Commit,
+    what: Pending,
+}
+
+enum Pending {
+    Answer(Source, Answer),
+    /// A grant that goes to the request that its claim is attached to by then.
+    Grant {
+        key: Key,
+        token: Token,
+        expires: Moment,
+    },
+}
+
+impl Table {
+    /// A table on an engine that was started.
+    pub fn new(engine: Durable<Kept>) -> Self {
+        Self {
+            engine,
+            claims: Claims::default(),
+            ended: Ended::default(),
+            ready: Vec::new(),
+            held_back: Vec::new(),
+        }
+    }
+
+    /// Takes a request that arrived at `now`. Its answer is among those of [`take_answers`](Self::take_answers), now or later.
+    pub fn request(&mut self, source: Source, request: Request, now: Moment) {
+        match request {
+            Request::Acquire(acquire) => self.acquire(source, acquire, now),
+            Request::Extend { key, ttl, details } => self.extend(source, key, ttl, details, now),
+            Request::Release(key) => self.release(source, key, now),
+            Request::Withdraw(key) => self.withdraw(source, key, now),
+            Request::Break { name, token, by_force } => {
+                let applied = self.apply(Command::Revoke { name, token, by_force }, now);
+                let answer = match applied.answer {
+                    engine::Answer::Revoked => Answer::Broken,
+                    engine::Answer::AskedToLeave => Answer::Asked,
+                    _ => Answer::Lost,
+                };
+                self.answer(source, answer, applied.after);
+            }
+            Request::Admit { resource, token, raises } => match self.engine.admit(&resource, token, raises) {
+                Ok((mark, after)) => self.answer(source, Answer::Admitted { mark }, after),
+                Err(mark) => self.answer(source, Answer::Stale { mark }, None),
+            },
+        }
+    }
+
+    /// A connection is gone. Claims whose clients can return keep their places for a while, the others are withdrawn.
+    pub fn close(&mut self, connection: u64, now: Moment) {
+        for key in self.claims.of_connection(connection) {
+            let Some(claim) = self.claims.get(&key) else { continue };
+            if claim.is_answered {
+                self.claims.remove(&key);
+            } else if claim.can_return {
+                self.leave_place(&key, now);
+            } else {
+                self.end_claim(&key, now);
+            }
+        }
+        self.held_back.retain(
+            |held| !matches!(&held.what, Pending::Answer(source, _) if source.connection == connection),
+        );
+        self.ready.retain(|(source, _)| source.connection != connection);
+    }
+
+    /// Does what is due at `now`.
+    pub fn tick(&mut self, now: Moment) {
+        self.apply(Command::Tick, now);
+        while let Some(key) = self.claims.pop_due(now) {
+            self.claim_is_due(&key, now);
+        }
+    }
+
+    /// When [`tick`](Self::tick) has something to do next.
+    pub fn next_due(&self) -> Option<Moment> {
+        self.engine.next_expiry().into_iter().chain(self.claims.next_due()).min()
+    }
+
+    /// Changes for the disk, unless others are being written.
+    pub fn take_batch(&mut self) -> Option<Arc<Batch<Kept>>> {
+        self.engine.take_batch()
+    }
+
+    /// The changes that were taken are durable.
+    pub fn committed(&mut self, commit: Commit, now: Moment) {
+        self.engine.committed(commit);
+        let (due, rest) =
+            std::mem::take(&mut self.held_back).into_iter().partition(|held: &HeldBack| held.after <= commit);
+        self.held_back = rest;
+        let due: Vec<HeldBack> = due;
+        for held in due {
+            match held.what {
+                Pending::Answer(source, answer) => self.ready.push((source, answer)),
+                Pending::Grant { key, token, expires } => self.deliver(&key, token, expires, false, now),
+            }
+        }
+    }
+
+    /// Whether the disk has everything.
+    pub fn is_stored(&self) -> bool {
+        self.engine.is_stored()
+    }
+
+    /// Answers that may leave now, in the order in which they came to be.
+    pub fn take_answers(&mut self) -> Vec<(Source, Answer)> {
+        std::mem::take(&mut self.ready)
+    }
+
+    /// Holders and waiters of a lock.
+    pub fn inspect(&self, name: &LockName) -> Option<LockView<'_, Kept>> {
+        self.engine.inspect(name)
+    }
+
+    /// The wait after an unclean start is over.
+    pub fn end_wait(&mut self, now: Moment) {
+        let events = self.engine.end_wait(now);
+        self.pass_on(events, now);
+    }
+
+    /// Stops granting, or starts again.
+    pub fn set_granting(&mut self, may_grant: bool, now: Moment) {
+        let events = self.engine.set_granting(may_grant, now);
+        self.pass_on(events, now);
+    }
+
+    /// Gathers the last batch of a clean stop. Waiting clients are answered that nothing is granted any more.
+    pub fn stop(&mut self, now: Moment) {
+        // First, or a claim could be granted because the one before it was withdrawn.
+        self.set_granting(false, now);
+        for key in self.claims.waiting() {
+            let attachment = self.claims.remove(&key).and_then(|claim| claim.attachment);
+            self.apply(withdrawal(&key), now);
+            if let Some(attachment) = attachment {
+                self.answer(attachment.source, Answer::NotGranting, None);
+            }
+        }
+        self.engine.stop(now);
+    }
+
+    /// What is known of a grant.
+    pub fn held(&self, key: &Key) -> Option<Held> {
+        let grant = self.engine.grant(&key.name, key.owner)?;
+        Some(Held { mode: grant.mode, ttl: grant.ttl, details: grant.details })
+    }
+
+    /// No token above this one was given.
+    pub fn last_token(&self) -> Option<Token> {
+        self.engine.last_token()
+    }
+
+    /// How many claims wait or have a grant that no client has heard of.
+    pub fn open_claims(&self) -> usize {
+        self.claims.len()
+    }
+
+    fn acquire(&mut self, source: Source, acquire: Acquire, now: Moment) {
+        if self.ended.of(&acquire.key, now).is_some() {
+            return self.answer(source, Answer::Lost, None);
+        }
+        let attachment = Attachment::new(source, &acquire, now);
+        let party = acquire.party.map(|party| party.id);
+        if let Some(claim) = self.claims.get(&acquire.key) {
+            if (claim.mode, claim.party) != (acquire.mode, party) {
+                return self.answer(source, Answer::Mismatch, None);
+            }
+            return self.attach(attachment, &acquire, now);
+        }
+        let key = acquire.key.clone();
+        let mut claim = Claim::new(&acquire, attachment);
+        let applied = self.apply(command(acquire), now);
+        match applied.answer {
+            engine::Answer::Granted(granted) => {
+                // A grant that was answered before has no claim here.
+                let again = !applied.is_new;
+                claim.is_granted = true;
+                claim.is_answered = again;
+                self.claims.insert(key.clone(), claim);
+                self.claims.set_due(&key, Moment::MAX);
+                match applied.after {
+                    Some(after) => self.hold_back(after, key, granted.token, granted.expires),
+                    None => self.deliver(&key, granted.token, granted.expires, again, now),
+                }
+            }
+            engine::Answer::Queued { .. } => self.claims.insert(key, claim),
+            engine::Answer::Busy { ahead, retry_after } => {
+                self.answer(source, Answer::Busy { ahead, retry_after }, None);
+            }
+            engine::Answer::Deadlock { conflict, .. } => {
+                self.answer(source, Answer::Deadlock(conflict), applied.after)
+            }
+            engine::Answer::Exhausted => self.answer(source, Answer::Exhausted, None),
+            _ => self.answer(source, Answer::NotGranting, None),
+        }
+    }
+
+    /// A request for a claim that is here: it takes over from the request before.
+    fn attach(&mut self, attachment: Attachment, acquire: &Acquire, now: Moment) {
+        let key = &acquire.key;
+        let was_detached = self.claims.get(key).is_some_and(|claim| claim.attachment.is_none());
+        if let Some(displaced) = self.claims.attach(key, attachment) {
+            self.answer(displaced.source, Answer::Moved, None);
+        }
+        let Some(claim) = self.claims.get_mut(key) else { return };
+        claim.can_return |= acquire.can_return;
+        if !claim.is_granted {
+            if acquire.wait.is_zero() {
+                self.give_up(key, now);
+            }
+            return;
+        }
+        self.claims.set_due(key, Moment::MAX);
+        if was_detached {
+            // While its client was gone the grant had only the rest of its place.
+            let ttl = self.claims.get(key).map_or(acquire.ttl, |claim| claim.ttl);
+            self.apply(extend(key, ttl), now);
+        }
+        let applied = self.apply(command(acquire.clone()), now);
+        if let engine::Answer::Granted(granted) = applied.answer {
+            self.held_back
+                .retain(|held| !matches!(&held.what, Pending::Grant { key: other, .. } if other == key));
+            match applied.after {
+                Some(after) => self.hold_back(after, key.clone(), granted.token, granted.expires),
+                None => self.deliver(key, granted.token, granted.expires, true, now),
+            }
+        }
+    }
+
+    fn extend(&mut self, source: Source, key: Key, ttl: Duration, details: Option<Kept>, now: Moment) {
+        // An extend may arrive after a later one for longer: it must not take away what that has promised.
+        let left =
+            self.engine.expires(&key.name, key.owner).map_or(Duration::ZERO, |expires| expires.since(now));
+        let ttl = ttl.max(left);
+        let command = Command::Extend { name: key.name.clone(), owner: key.owner, ttl, details };
+        let applied = self.apply(command, now);
+        let answer = match applied.answer {
+            engine::Answer::Extended { expires } => {
+                let token = self.engine.token_of(&key.name, key.owner);
+                let valid = Granted::until(expires, now);
+                match token.zip(valid) {
+                    Some((token, valid)) => Answer::Granted(Granted { token, valid, again: false }),
+                    None => Answer::Lost,
+                }
+            }
+            engine::Answer::AskedToLeave => Answer::Revoked,
+            engine::Answer::StillWaiting { ahead, .. } => Answer::Waiting { ahead },
+            _ => Answer::Lost,
+        };
+        self.answer(source, answer, applied.after);
+    }
+
+    fn release(&mut self, source: Source, key: Key, now: Moment) {
+        let command = Command::Release { name: key.name.clone(), owner: key.owner };
+        let applied = self.apply(command, now);
+        let answer = match applied.answer {
+            engine::Answer::Released { .. } => {
+                self.detach_for_good(&key);
+                self.ended.note(key, End::Released, now);
+                Answer::Released { again: false }
+            }
+            _ if self.ended.of(&key, now) == Some(End::Released) => Answer::Released { again: true },
+            _ => Answer::Lost,
+        };
+        self.answer(source, answer, applied.after);
+    }
+
+    fn withdraw(&mut self, source: Source, key: Key, now: Moment) {
+        let applied = self.apply(withdrawal(&key), now);
+        self.detach_for_good(&key);
+        self.ended.note(key, End::Withdrawn, now);
+        self.answer(source, Answer::Withdrawn, applied.after);
+    }
+
+    /// Forgets a claim whose request, if one is open, hears that another ended it.
+    fn detach_for_good(&mut self, key: &Key) {
+        self.held_back
+            .retain(|held| !matches!(&held.what, Pending::Grant { key: other, .. } if other == key));
+        if let Some(attachment) = self.claims.remove(key).and_then(|claim| claim.attachment) {
+            self.answer(attachment.source, Answer::Lost, None);
+        }
+    }
+
+    /// Has the engine do something, and tells the clients that it concerns.
+    fn apply(&mut self, command: Command<Kept>, now: Moment) -> Done {
+        let wanted = match &command {
+            Command::Acquire { claim, .. } => self.engine.token_of(&claim.name, claim.owner),
+            _ => None,
+        };
+        let Applied { answer, after, events } = self.engine.apply(command, now);
+        self.pass_on(events, now);
+        let is_new = !matches!(&answer, engine::Answer::Granted(granted) if Some(granted.token) == wanted);
+        Done { answer, after, is_new }
+    }
+
+    fn pass_on(&mut self, events: Vec<(Event, Option<Commit>)>, now: Moment) {
+        for (event, after) in events {
+            match event {
+                Event::Granted { name, owner, token, expires, .. } => {
+                    let key = Key { name, owner };
+                    self.claim_is_granted(key, token, expires, after, now);
+                }
+                Event::Expired { name, owner, .. } | Event::Revoked { name, owner, .. } => {
+                    let key = Key { name, owner };
+                    self.detach_for_good(&key);
+                    self.ended.note(key, End::Lost, now);
+                }
+                Event::Deadlock { name, owner, conflict } => {
+                    let claim = self.claims.remove(&Key { name, owner });
+                    if let Some(attachment) = claim.and_then(|claim| claim.attachment) {
+                        self.answer(attachment.source, Answer::Deadlock(conflict), after);
+                    }
+                }
+                // A grant is asked for by its owner id; the holder hears of it with its next extend.
+                Event::AskedToLeave { .. } | Event::Abandoned { .. } => {}
+            }
+        }
+    }
+
+    fn claim_is_granted(
+        &mut self,
+        key: Key,
+        token: Token,
+        expires: Moment,
+        after: Option<Commit>,
+        now: Moment,
+    ) {
+        let Some(claim) = self.claims.get_mut(&key) else { return };
+        claim.is_granted = true;
+        if claim.attachment.is_none() {
+            // Its client is gone: the grant lasts as long as the place would.
+            let rest = claim.due().since(now);
+            self.apply(extend(&key, rest), now);
+            return;
+        }
+        self.claims.set_due(&key, Moment::MAX);
+        match after {
+            Some(after) => self.hold_back(after, key, token, expires),
+            None => self.deliver(&key, token, expires, false, now),
+        }
+    }
+
+    /// Gives a durable grant to the request that its claim is attached to. A grant with nothing left is given back instead.
+    fn deliver(&mut self, key: &Key, token: Token, expires: Moment, again: bool, now: Moment) {
+        let Some(attachment) = self.claims.get(key).and_then(|claim| claim.attachment) else { return };
+        self.claims.remove(key);
+        match Granted::until(expires, attachment.arrived).filter(|_| now < expires) {
+            Some(valid) => {
+                self.ready.push((attachment.source, Answer::Granted(Granted { token, valid, again })));
+            }
+            None => {
+                self.apply(withdrawal(key), now);
+                self.ready.push((attachment.source, Answer::Lost));
+            }
+        }
+    }
+
+    /// The client of a claim is gone, and may return.
+    fn leave_place(&mut self, key: &Key, now: Moment) {
+        let Some(place) = self.claims.get(key).map(Claim::place) else { return };
+        self.claims.detach(key, now + place);
+        if self.claims.get(key).is_some_and(|claim| claim.is_granted) {
+            self.apply(extend(key, place), now);
+        }
+    }
+
+    /// Removes a claim whose client cannot return.
+    fn end_claim(&mut self, key: &Key, now: Moment) {
+        self.claims.remove(key);
+        self.held_back
+            .retain(|held| !matches!(&held.what, Pending::Grant { key: other, .. } if other == key));
+        self.apply(withdrawal(key), now);
+    }
+
+    fn claim_is_due(&mut self, key: &Key, now: Moment) {
+        let Some(claim) = self.claims.get(key) else { return };
+        match claim.attachment {
+            // The answer waits for the disk.
+            Some(_) if claim.is_granted => {}
+            Some(attachment) if now >= attachment.gives_up => self.give_up(key, now),
+            Some(attachment) => {
+                let ahead = self.ahead(key, now);
+                self.leave_place(key, now);
+                self.answer(attachment.source, Answer::Waiting { ahead }, None);
+            }
+            None => self.end_claim(key, now),
+        }
+    }
+
+    /// The client does not wait any longer: the answer that gives up leaves nothing behind.
+    fn give_up(&mut self, key: &Key, now: Moment) {
+        let ahead = self.ahead(key, now);
+        let Some(attachment) = self.claims.remove(key).and_then(|claim| claim.attachment) else { return };
+        self.apply(withdrawal(key), now);
+        self.answer(attachment.source, Answer::Busy { ahead, retry_after: None }, None);
+    }
+
+    /// How many claims are ahead of one that waits.
+    fn ahead(&mut self, key: &Key, now: Moment) -> usize {
+        let ttl = self.claims.get(key).map_or(Duration::ZERO, |claim| claim.ttl);
+        match self.apply(extend(key, ttl), now).answer {
+            engine::Answer::StillWaiting { ahead, .. } => ahead,
+            _ => 0,
+        }
+    }
+
+    fn answer(&mut self, source: Source, answer: Answer, after: Option<Commit>) {
+        match after {
+            Some(after) => self.held_back.push(HeldBack { after, what: Pending::Answer(source, answer) }),
+            None => self.ready.push((source, answer)),
+        }
+    }
+
+    fn hold_back(&mut self, after: Commit, key: Key, token: Token, expires: Moment) {
+        self.held_back.push(HeldBack { after, what: Pending::Grant { key, token, expires } });
+    }
+}
+
+/// A grant, for its holder.
+#[derive(Debug, Clone)]
+pub struct Held {
+    /// How the holder shares the lock.
+    pub mode: Mode,
+    /// The longest time to live that it was given.
+    pub ttl: Duration,
+    /// What people see who look.
+    pub details: Arc<Details>,
+}
+
+/// What the engine answered, and whether a grant is new.
+struct Done {
+    answer: engine::Answer,
+    after: Option<Commit>,
+    is_new: bool,
+}
+
+fn command(acquire: Acquire) -> Command<Kept> {
+    let wait = !acquire.wait.is_zero();
+    let claim = engine::Claim {
+        name: acquire.key.name,
+        mode: acquire.mode,
+        owner: acquire.key.owner,
+        ttl: acquire.ttl,
+        // The table knows whose client is gone; the engine does not.
+        wait_lease: None,
+        lock_delay: acquire.lock_delay,
+        party: acquire.party,
+        on_deadlock: acquire.on_deadlock,
+        details: acquire.details,
+    };
+    Command::Acquire { claim, wait }
+}
+
+fn extend(key: &Key, ttl: Duration) -> Command<Kept> {
+    Command::Extend { name: key.name.clone(), owner: key.owner, ttl, details: None }
+}
+
+fn withdrawal(key: &Key) -> Command<Kept> {
+    Command::Withdraw { name: key.name.clone(), owner: key.owner }
+}
