@@ -1,4 +1,4 @@
-//! `tollgate acquire`: take a lock and leave, so that a script holds it.
+//! `tollgate acquire`: take a lock and exit, so that a script holds it.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -7,24 +7,29 @@ use clap::Args;
 use tollgate::capabilities::Adopt;
 use tollgate::{Deadline, Error, ErrorKind, Grant, Guards, Locks, Result};
 
-use crate::args::{ClaimArgs, UrlArg};
+use crate::args::ClaimArgs;
 use crate::clock::now;
 use crate::connect::connect_or_end;
+use crate::engine_url::UrlArg;
 use crate::exit::Exit;
 use crate::holder::{Heir, Mission};
 use crate::signals::Signals;
 use crate::take::{Taken, Wanted, close, take};
 use crate::tell;
 
-/// Take a lock for a script, and print the grant that extends and releases it.
+/// Take a lock for a script, and print the grant that extends and releases the lock.
 ///
-/// The lock is held until tollgate release, or until --ttl is over: nobody renews it but tollgate extend. The
-/// grant is one line of JSON. Whoever has it can release the lock, so treat it like a password; its "token" is the
-/// fencing token. If the script's work fits into one command, tollgate run is safer: it ends the command with the
-/// lock.
+/// The lock is held until tollgate release, or until its --ttl ends: only tollgate extend renews
+/// it. The grant is one line of JSON. Every program that has the grant can release the lock, so
+/// treat the grant like a password; its "token" is the fencing token. If the work of the script
+/// fits into one command, tollgate run is safer: it ends the command when the lock is lost.
 ///
-/// On file: a small process stays behind and holds the lock until then. A tollgate run around the script waits for
-/// it, as for everything its command starts; a systemd unit ends it with the script, unless it has KillMode=process.
+/// On file: a small process stays behind and holds the lock until then. A tollgate run around the
+/// script waits for that process, as for every process that its command starts; a systemd unit ends
+/// it with the script, unless the unit has KillMode=process.
+///
+/// Refused on ZooKeeper, and with ?style=advisory and ?style=session: a lock ends there with the
+/// process that took it.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct AcquireArgs {
@@ -32,17 +37,17 @@ pub(crate) struct AcquireArgs {
     url: UrlArg,
 
     /// How long the lock is held unless it is extended or released.
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = tollgate::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = crate::args::ttl)]
     ttl: Duration,
 
     #[command(flatten)]
     claim: ClaimArgs,
 
-    /// Something for people who look at the lock; may be repeated.
+    /// Attach a key and a value that tollgate ls and tollgate inspect show; may be repeated.
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_and_value)]
     meta: Vec<(String, String)>,
 
-    /// The lock.
+    /// The name of the lock.
     #[arg(value_name = "NAME")]
     name: String,
 }
@@ -64,7 +69,8 @@ fn key_and_value(text: &str) -> Result<(String, String), String> {
 
 pub(crate) async fn run(args: AcquireArgs) -> Result<Exit> {
     let mut signals = Signals::listen()?;
-    let locks = match connect_or_end(&args.url.url, &mut signals).await? {
+    let url = args.url.resolve()?;
+    let locks = match connect_or_end(&url, &mut signals).await? {
         ControlFlow::Continue(locks) => locks,
         ControlFlow::Break(exit) => return Ok(exit),
     };
@@ -79,19 +85,19 @@ pub(crate) async fn run(args: AcquireArgs) -> Result<Exit> {
     let outcome = if engine_keeps {
         leave_to_engine(&locks, guards, &mut signals).await
     } else {
-        let mission = Mission { url: &args.url.url, until: now() + args.ttl, listens: true };
+        let mission = Mission { url: &url, until: now() + args.ttl, listens: true };
         leave_to_holder(&mission, guards, &mut signals).await
     };
     close(&locks).await;
     outcome
 }
 
-/// The engine keeps the lock until its lease runs out.
+/// Leaves the lock to the engine, which ends it when its lease expires.
 async fn leave_to_engine(locks: &Locks, guards: Guards, signals: &mut Signals) -> Result<Exit> {
     for grant in detach(guards)? {
         let handed_over = hand_over(&grant, signals).await;
         if !matches!(handed_over, Ok(Exit::OK)) {
-            // Nobody can use the grant. If the engine cannot be asked, the ttl ends it.
+            // No client has the grant. If the release does not reach the engine, the ttl ends it.
             let _ = locks.release_grant(&grant).await;
             return handed_over;
         }
@@ -103,7 +109,7 @@ fn detach(guards: Guards) -> Result<Vec<Grant>> {
     guards.into_iter().map(tollgate::Guard::into_grant).collect()
 }
 
-/// A process keeps the lock.
+/// Leaves the lock to a holder process.
 async fn leave_to_holder(mission: &Mission<'_>, guards: Guards, signals: &mut Signals) -> Result<Exit> {
     let started = tokio::select! {
         biased;
@@ -113,7 +119,7 @@ async fn leave_to_holder(mission: &Mission<'_>, guards: Guards, signals: &mut Si
     let mut heir = match started {
         Ok(Ok(heir)) => heir,
         not_started => {
-            // If it cannot be released now, it is freed with this process.
+            // If the release fails, the kernel frees the lock when this process ends.
             let _ = guards.release().await;
             return not_started.map(|signalled| signalled.err().unwrap_or(Exit::OK));
         }
@@ -121,7 +127,7 @@ async fn leave_to_holder(mission: &Mission<'_>, guards: Guards, signals: &mut Si
     for grant in heir.inherit(guards)? {
         let handed_over = hand_over(&grant, signals).await;
         if !matches!(handed_over, Ok(Exit::OK)) {
-            // Nobody can use the grant.
+            // No client has the grant.
             heir.recall().await;
             return handed_over;
         }
@@ -129,7 +135,8 @@ async fn leave_to_holder(mission: &Mission<'_>, guards: Guards, signals: &mut Si
     Ok(Exit::OK)
 }
 
-/// Prints a grant that is still good when somebody has it. Anything but `OK` means that it is to be given back.
+/// Prints a grant, and checks that it is still valid afterwards. On any result but `OK` the caller
+/// gives the lock back.
 async fn hand_over(grant: &Grant, signals: &mut Signals) -> Result<Exit> {
     tokio::select! {
         biased;
@@ -160,16 +167,17 @@ fn has_ended(grant: &Grant) -> bool {
 fn over(grant: &Grant) -> Error {
     Error::new(
         ErrorKind::Lost,
-        "its time was over before the grant could be printed; take it with a longer --ttl",
+        "the grant expired before it could be printed; take the lock with a longer --ttl",
     )
     .during("print the grant")
     .on(&grant.name)
 }
 
-/// Prints a grant in one line.
+/// Prints a grant as one line of JSON.
 pub(crate) async fn print(grant: &Grant) -> Result<()> {
-    let line = serde_json::to_string(grant)
-        .map_err(|error| Error::new(ErrorKind::Unexpected, "a grant is no JSON").caused_by(error))?;
+    let line = serde_json::to_string(grant).map_err(|error| {
+        Error::new(ErrorKind::Unexpected, "the grant cannot be written as JSON").caused_by(error)
+    })?;
     tell::deliver(format!("{line}\n")).await.map_err(|error| error.during("print the grant").on(&grant.name))
 }
 

@@ -1,10 +1,11 @@
-//! The clock deadlines are counted on, for those parts that run without the library's.
+//! The clock that deadlines are counted on, for the parts of the command that run without the
+//! library.
 
 use std::time::Duration;
 
 use tollgate::Moment;
 
-/// CLOCK_BOOTTIME.
+/// The time of CLOCK_BOOTTIME.
 pub(crate) fn now() -> Moment {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let seconds = Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or(0));

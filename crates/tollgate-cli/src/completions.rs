@@ -1,4 +1,4 @@
-//! `tollgate completions`: what a shell needs to complete our commands and options.
+//! `tollgate completions`: scripts with which shells complete commands and options.
 
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
@@ -8,13 +8,14 @@ use crate::args::Cli;
 use crate::exit::Exit;
 use crate::tell;
 
-/// Print a script that makes a shell complete tollgate's commands and options.
+/// Print a script with which a shell completes tollgate's commands and options.
 ///
-/// Put it where the shell looks for such scripts, or source it in the shell's start-up file.
+/// Put it where the shell looks for completion scripts, or source it in the start-up file of the
+/// shell.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CompletionsArgs {
-    /// For which shell.
+    /// The shell.
     #[arg(value_name = "SHELL", value_enum)]
     shell: Shell,
 }

@@ -1,15 +1,17 @@
-//! From `--url` to locks that more than one process can see.
+//! Connecting to the engine that `--url` names.
 
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use tollgate::capabilities::Scope;
-use tollgate::{Error, Locks, Result};
+use tollgate::{Error, ErrorKind, Locks, Result};
 
 use crate::exit::Exit;
 use crate::signals::Signals;
 use crate::take::close;
 
-/// As [`connect`], unless a signal comes first: whoever hears signals must end by them on a hanging disk, too.
+/// As [`connect`], unless a signal comes first: a command that catches signals must end by them
+/// also while a disk hangs.
 pub(crate) async fn connect_or_end(url: &str, signals: &mut Signals) -> Result<ControlFlow<Exit, Locks>> {
     tokio::select! {
         biased;
@@ -18,7 +20,7 @@ pub(crate) async fn connect_or_end(url: &str, signals: &mut Signals) -> Result<C
     }
 }
 
-/// Connects, does `work`, and leaves nothing open, whatever became of it.
+/// Connects, does `work`, and closes the connection, whatever the result.
 pub(crate) async fn with_locks<T>(url: &str, work: impl AsyncFnOnce(&Locks) -> Result<T>) -> Result<T> {
     let locks = connect(url).await?;
     let done = work(&locks).await;
@@ -26,11 +28,20 @@ pub(crate) async fn with_locks<T>(url: &str, work: impl AsyncFnOnce(&Locks) -> R
     done
 }
 
+/// How long connecting may take: longer than any healthy engine needs, also if another client creates the tables meanwhile.
+const LIMIT: Duration = Duration::from_secs(15);
+
+/// Connects to an engine whose locks other processes can see.
 pub(crate) async fn connect(url: &str) -> Result<Locks> {
-    let locks = tollgate::connect(url).await?;
+    let locks = tokio::time::timeout(LIMIT, tollgate::connect(url)).await.unwrap_or_else(|_| {
+        let message =
+            format!("the engine did not finish connecting within {LIMIT:?}; is it overloaded, or stopped?");
+        Err(Error::new(ErrorKind::Unavailable, message).during("connect"))
+    })?;
     if locks.capabilities().scope == Scope::Process {
         return Err(Error::unsupported(format!(
-            "locks of {url} are seen by one process only, and this command is one of its own; use file:DIR"
+            "locks of {}: are visible to one process only, and this command is a process of its own; use file:DIR",
+            url.split(':').next().unwrap_or_default()
         )));
     }
     Ok(locks)

@@ -1,4 +1,5 @@
-//! `tollgate doctor`: what an engine's locks survive, and what is wrong with it.
+//! `tollgate doctor`: which failures the locks of an engine survive, and what is wrong with the
+//! engine.
 
 use anstyle::{AnsiColor, Style};
 use clap::Args;
@@ -6,20 +7,44 @@ use serde_json::json;
 use tollgate::guarantees::{Basis, Row};
 use tollgate::{Checkup, Fault, Finding, Result, Severity};
 
+use crate::engine_url::EngineArg;
 use crate::exit::Exit;
 use crate::{holder, show, tell};
 
-/// Examine an engine: what its locks survive, what is wrong with it, and what to change.
+/// Examine an engine: which failures its locks survive, what is wrong with it, and what to change.
 ///
-/// Looks at the engine as it really is and changes nothing. For file: that is the folder: the file system it is on,
-/// who can take locks in it, its token counters, what killed processes left behind, and locks whose holder is stopped.
-/// For redis: it is every server: its version, what it keeps on its disk, what it evicts, its replicas, its clock, and
-/// what this user may do; for redlock: also whether the nodes are independent. For etcd: it is every member: who answers, who
-/// leads, its version, how full it is, alarms, whether it was restored from a backup, and what this user may do. For postgres:
-/// it is the server: what is on its disk or its replicas when a lock is called held, poolers in between, its clock, whether it
-/// can clean up, and what this user may do. For mysql: the same. What locks survive is told for the ?style= of the URL.
+/// Looks at the engine as it really is, and changes nothing. What it looks at depends on the
+/// engine:
 ///
-/// Exit code 0 if nothing must be changed, 78 if something must, 69 if it cannot be looked at.
+/// file: the file system of the folder, the users who can take locks in it, its token counters,
+/// what killed processes left behind, and locks whose holder is stopped.
+///
+/// redis, rediss: version, persistence on disk, eviction, replicas, clock, and the rights of this
+/// user. redis-sentinel: the sentinels, and the same of their primary. redis-cluster: the same of
+/// every primary.
+///
+/// redlock: the same of every node but for the disk, and whether the nodes vote and are independent
+/// of each other.
+///
+/// etcd: which members answer, the leader, version, size of the database, alarms, whether it was
+/// restored from a backup, and the rights of this user.
+///
+/// zookeeper: which servers answer, how many of them vote, version, tickTime, session timeouts, and
+/// access to the folder of the locks.
+///
+/// postgres: version, whether a grant is on the server's disk or its replicas before it is given,
+/// poolers in between, clock, whether dead rows can be cleaned up, free connections, and the rights
+/// of this user.
+///
+/// mysql, mariadb: version, whether a grant is on the server's disk before it is given, replicas,
+/// Galera, clock, free connections, and the rights of this user.
+///
+/// memory: nothing, because its locks live in one process.
+///
+/// Which failures the locks survive depends on the ?style= of the URL, if it has one.
+///
+/// Exit code 0 if nothing must be changed, 78 if something must be changed, 69 if the engine cannot
+/// be examined.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DoctorArgs {
@@ -27,9 +52,8 @@ pub(crate) struct DoctorArgs {
     #[arg(long)]
     json: bool,
 
-    /// The engine; $TOLLGATE_URL, or file:, if it is left out.
-    #[arg(value_name = "URL", env = "TOLLGATE_URL", default_value = "file:", hide_env_values = true)]
-    url: String,
+    #[command(flatten)]
+    engine: EngineArg,
 }
 
 const EXAMPLES: &str = "\
@@ -39,8 +63,9 @@ Examples:
   tollgate doctor --json | head -c 300";
 
 pub(crate) async fn run(args: DoctorArgs) -> Result<Exit> {
-    let mut checkup = tollgate::doctor(&args.url).await?;
-    if args.url.starts_with("file:") {
+    let url = args.engine.resolve()?;
+    let mut checkup = tollgate::doctor(&url).await?;
+    if url.starts_with("file:") {
         checkup.findings.extend(holder::survey());
     }
     tell::answer_in_colour(&if args.json { json(&checkup) } else { text(&checkup) })?;
@@ -88,7 +113,7 @@ fn paragraph(finding: &Finding) -> String {
     text
 }
 
-/// What the locks survive, in plain words.
+/// The failures that the locks survive, and those that they do not.
 fn survived(checkup: &Checkup) -> String {
     let list = |heading: &str, wanted: &dyn Fn(&Row) -> bool| {
         let rows = checkup.guarantees.rows().iter().filter(|row| wanted(row));
@@ -101,10 +126,10 @@ fn survived(checkup: &Checkup) -> String {
     };
     [
         list("Its locks survive:", &|row| worst(row) == Some(Basis::Kept)),
-        list("Its locks survive this as long as clocks run at nearly the same speed:", &|row| {
+        list("Its locks survive as long as clocks run at nearly the same speed:", &|row| {
             worst(row) == Some(Basis::Time)
         }),
-        list("Its locks do not survive this; two may be in at once, or tokens may come again:", &|row| {
+        list("Its locks do not survive (two holders may overlap, or a token may be given twice):", &|row| {
             worst(row) == Some(Basis::Broken)
         }),
     ]
@@ -114,18 +139,18 @@ fn survived(checkup: &Checkup) -> String {
 fn words(fault: Fault) -> &'static str {
     match fault {
         Fault::HolderKilled => "a holder is killed",
-        Fault::HolderPaused => "a holder is stopped for long and then goes on",
-        Fault::RenewalsFail => "renewals do not get through",
+        Fault::HolderPaused => "a holder is paused for long and then resumes",
+        Fault::RenewalsFail => "renewals do not reach the engine",
         Fault::ClockForward => "the wall clock jumps forward",
         Fault::ClockBack => "the wall clock jumps back",
         Fault::ClockDrift => "clocks run at slightly different speeds",
-        Fault::ReplyLost => "the network is cut, or an answer is lost",
+        Fault::ReplyLost => "the network is cut, or a reply is lost",
         Fault::RequestRepeated => "a request arrives twice, or late",
         Fault::EngineRestarted => {
-            "the machine or server that keeps the locks crashes and comes back with its data"
+            "the machine or server that keeps the locks crashes and restarts with its data"
         }
-        Fault::EngineEmptied => "the data is deleted, or comes back empty",
-        Fault::FailedOver => "a replica takes over that lags behind",
+        Fault::EngineEmptied => "the data is deleted, or the engine restarts empty",
+        Fault::FailedOver => "a replica that lags behind takes over",
         Fault::Restored => "the data is restored from a backup",
         Fault::MachinePaused => "a holder's virtual machine is paused or migrated",
     }

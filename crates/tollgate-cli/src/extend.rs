@@ -1,4 +1,4 @@
-//! `tollgate extend`: hold a lock that a script has for longer.
+//! `tollgate extend`: renew a lock that a script holds.
 
 use std::time::Duration;
 
@@ -6,24 +6,25 @@ use clap::Args;
 use tollgate::Result;
 
 use crate::acquire::print;
-use crate::args::UrlArg;
 use crate::connect::connect;
+use crate::engine_url::UrlArg;
 use crate::exit::Exit;
 use crate::grant_arg::GrantArg;
 use crate::holder;
 
-/// Hold a lock that tollgate acquire took until --ttl from now, and print the new grant.
+/// Extend a lock that tollgate acquire took, and print the new grant.
 ///
-/// Exit code 76 if the lock is lost already: its time was over, it was released, or an operator broke it. Stop the
-/// work then, somebody else may be in. The old grant can still be used; only the deadline in it is old.
+/// The lock is held for --ttl from now on. Exit code 76 if the lock is already lost: its ttl ended,
+/// it was released, or an operator broke it. Stop the work then: another holder may have the lock.
+/// The old grant can still be used; only the deadline in it is outdated.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ExtendArgs {
     #[command(flatten)]
     url: UrlArg,
 
-    /// How long from now; as long as the grant says, if it is left out.
-    #[arg(long, value_name = "DURATION", value_parser = tollgate::parse_duration)]
+    /// How long to hold the lock from now on; by default the ttl that the grant names.
+    #[arg(long, value_name = "DURATION", value_parser = crate::args::ttl)]
     ttl: Option<Duration>,
 
     #[command(flatten)]
@@ -40,7 +41,7 @@ pub(crate) async fn run(args: ExtendArgs) -> Result<Exit> {
     let ttl = args.ttl.unwrap_or(grant.ttl);
     let extended = match holder::path_in(&grant) {
         Some(path) => holder::extend(&path, &grant, ttl).await?,
-        None => connect(&args.url.url).await?.extend_grant(&grant, ttl).await?,
+        None => connect(&args.url.resolve()?).await?.extend_grant(&grant, ttl).await?,
     };
     print(&extended).await?;
     Ok(Exit::OK)

@@ -1,4 +1,4 @@
-//! What happens, a line each as it happens, until somebody ends it or nobody reads any more.
+//! Prints a stream of events, one line each, until a signal or until the reader of stdout has gone.
 
 use std::time::Duration;
 
@@ -10,18 +10,20 @@ use crate::exit::{Exit, report};
 use crate::signals::Signals;
 use crate::tell;
 
-/// How often it is looked whether anybody reads, and how soon after an error the engine is asked again.
+/// How often the reader of stdout is checked, and how soon after an error the engine is asked
+/// again.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Whom is followed.
+/// What is followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Of {
+    /// One lock: an error about it ends the command.
     One,
-    /// One that cannot be read hides no other.
+    /// Many locks: one that cannot be read is reported, and the others are still followed.
     Many,
 }
 
-/// Prints a `line` for each of `items`. An engine that is away is waited for.
+/// Prints a `line` for each of `items`. Waits for an engine that cannot be reached.
 pub(crate) async fn follow<T>(
     of: Of,
     items: &mut (impl Stream<Item = Result<T>> + Unpin),
@@ -55,7 +57,7 @@ pub(crate) async fn follow<T>(
             },
             signal = signals.next() => return Ok(ended_by(signal)),
             () = tokio::time::sleep(PAUSE) => {
-                if nobody_reads() {
+                if reader_is_gone() {
                     return Ok(Exit::OK);
                 }
             }
@@ -63,22 +65,22 @@ pub(crate) async fn follow<T>(
     }
 }
 
-/// To end is all that following can be asked for.
+/// The exit code after a signal: SIGINT and SIGTERM are the normal end of the command.
 fn ended_by(signal: i32) -> Exit {
     if [libc::SIGINT, libc::SIGTERM].contains(&signal) { Exit::OK } else { Exit::of_signal(signal) }
 }
 
-/// An engine that is away for hours is worth one message.
-fn note_once(told: &mut Option<String>, error: &Error) {
+/// Reports an error once, until it changes: an outage of hours is one message.
+fn note_once(reported: &mut Option<String>, error: &Error) {
     let text = error.to_string();
-    if told.as_ref() != Some(&text) {
-        tell::note(&format!("{text}; trying again"));
-        *told = Some(text);
+    if reported.as_ref() != Some(&text) {
+        tell::note(&format!("{text}; retrying"));
+        *reported = Some(text);
     }
 }
 
-/// Whether stdout is a pipe that nobody reads any more.
-fn nobody_reads() -> bool {
+/// Whether stdout is a pipe whose reader has gone.
+fn reader_is_gone() -> bool {
     let stdout = std::io::stdout();
     let mut ready = [PollFd::new(&stdout, PollFlags::empty())];
     let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -1,18 +1,18 @@
-//! A grant as a script passes it on: as an argument, or on stdin.
+//! The grant that a script passes to a command: as an argument, or on stdin.
 
 use std::io::{IsTerminal, Read};
 
 use clap::Args;
 use tollgate::{Error, Grant, Result};
 
-/// No grant is longer.
+/// The longest grant that is read from stdin, in bytes.
 const LONGEST: u64 = 64 * 1024;
 
-/// Which grant.
+/// The argument that names a grant.
 #[derive(Debug, Args)]
 pub(crate) struct GrantArg {
-    /// What tollgate acquire printed. Without it, it is read from stdin, where other users cannot see it in the
-    /// list of processes.
+    /// The grant that tollgate acquire printed. Without it, the grant is read from stdin, where
+    /// other users cannot see it in the list of processes.
     #[arg(value_name = "GRANT")]
     grant: Option<String>,
 }

@@ -3,12 +3,12 @@
 use clap::Args;
 use tollgate::Result;
 
-use crate::args::UrlArg;
 use crate::connect::with_locks;
+use crate::engine_url::UrlArg;
 use crate::exit::Exit;
 use crate::{show, tell};
 
-/// Show who holds a lock and who waits for it.
+/// Show the holders and the waiters of a lock.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  tollgate inspect nightly-report\n  tollgate inspect nightly-report --json"
@@ -17,17 +17,17 @@ pub(crate) struct InspectArgs {
     #[command(flatten)]
     url: UrlArg,
 
-    /// Print JSON; null if nobody holds the lock or waits for it.
+    /// Print JSON; null if the lock has no holder and no waiter.
     #[arg(long)]
     json: bool,
 
-    /// The lock.
+    /// The name of the lock.
     #[arg(value_name = "NAME")]
     name: String,
 }
 
 pub(crate) async fn run(args: InspectArgs) -> Result<Exit> {
-    let state = with_locks(&args.url.url, async |locks| locks.inspect(&args.name).await).await?;
+    let state = with_locks(&args.url.resolve()?, async |locks| locks.inspect(&args.name).await).await?;
     if args.json {
         tell::answer(&format!("{}\n", serde_json::to_string_pretty(&state).unwrap_or_default()))?;
         return Ok(Exit::OK);
@@ -41,7 +41,7 @@ pub(crate) async fn run(args: InspectArgs) -> Result<Exit> {
         .waiters
         .iter()
         .zip(1..)
-        .map(|(waiter, place)| format!("  {place}. waits {}\n", show::waiter(waiter)));
+        .map(|(waiter, position)| format!("  waiter {position}: {}\n", show::waiter(waiter)));
     tell::answer(&format!("{}\n{}", state.name, holders.chain(waiters).collect::<String>()))?;
     Ok(Exit::OK)
 }

@@ -1,4 +1,5 @@
-//! Keeping a lock after the process that took it: by a lease that runs out, or by a holder process.
+//! Keeping a lock after the process that took it has ended: by a lease that expires, or by a holder
+//! process.
 
 use tollgate::capabilities::{Adopt, Liveness};
 use tollgate::{Error, Grant, Guard, Guards, Locks, Moment, Result};
@@ -9,23 +10,24 @@ use crate::holder::{Heir, Mission};
 use crate::signals::Signals;
 use crate::{show, tell};
 
-/// How an engine's locks outlive a process.
+/// How locks of an engine outlive the process that took them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Keeping<'a> {
-    /// The engine keeps them until their lease runs out.
+    /// The engine keeps them until their lease expires.
     Lease,
-    /// They live and die with a process, so one is left behind.
+    /// They end with the process that has them, so a holder process is left behind.
     Holder { url: &'a str },
 }
 
 impl<'a> Keeping<'a> {
-    /// How the locks that were taken from `url` are kept while a command runs and afterwards.
+    /// How locks of this engine are kept after a command of `run --at-least` has ended.
     pub(crate) fn of(locks: &Locks, url: &'a str) -> Result<Self> {
         let capabilities = locks.capabilities();
         match (capabilities.adopt, capabilities.liveness) {
             (Adopt::Any, _) => Ok(Self::Lease),
             (Adopt::Never, Liveness::Process) => Ok(Self::Holder { url }),
-            // A lock that is renewed shares its session with others here, and ends with it.
+            // A renewed lock shares its session with the client's other locks, and ends with the
+            // session.
             (Adopt::Standalone | Adopt::Never, _) => Err(Error::unsupported(format!(
                 "a lock of the {} backend ends with the session of the process that took it, so --at-least \
                  cannot keep it; use another engine, or let the command itself take that long",
@@ -34,8 +36,8 @@ impl<'a> Keeping<'a> {
         }
     }
 
-    /// Keeps the locks until `until`. Returns at once if something else does so then, and when the time is
-    /// over otherwise.
+    /// Keeps the locks until `until`. Returns at once if the engine or a holder process keeps them,
+    /// and at `until` otherwise.
     pub(crate) async fn keep(self, locks: &Locks, guards: Guards, until: Moment, signals: &mut Signals) {
         match self {
             Self::Lease => {
@@ -55,17 +57,18 @@ impl<'a> Keeping<'a> {
                     }
                 };
                 if let Err(error) = left {
-                    tell::note(&format!("{}; the lock is free already", in_full(&error)));
+                    tell::note(&format!("{}; the lock is already free", in_full(&error)));
                 }
             }
         }
     }
 }
 
-/// Lets the lease run out at `until`. If the engine does not agree, the lock comes back, unless it is lost.
+/// Lets the lease expire at `until`. If the engine refuses, returns the guard again, unless the
+/// lock is lost.
 async fn leave_to_lease(locks: &Locks, guard: Guard, until: Moment) -> Result<(), (Error, Option<Guard>)> {
     let grant: Grant = guard.into_grant().map_err(|error| (error, None))?;
-    // Whole milliseconds, rounded up: kept too long by one is better than too short.
+    // Whole milliseconds, rounded up: the lock must not end too early.
     let left = until.since(now()).as_millis() as u64 + 1;
     let range = locks.capabilities().ttl;
     let ttl = std::time::Duration::from_millis(left).clamp(range.min, range.max);
@@ -75,7 +78,8 @@ async fn leave_to_lease(locks: &Locks, guard: Guard, until: Moment) -> Result<()
     }
 }
 
-/// Holds the locks itself, because nothing else can. A signal ends it.
+/// Holds the locks in this process, because neither the engine nor a holder process can. A signal
+/// ends it.
 async fn stay(guards: Vec<Guard>, until: Moment, why: &Error, signals: &mut Signals) {
     if guards.is_empty() {
         return tell::note(&format!("{}; the lock is lost", in_full(why)));
@@ -89,7 +93,7 @@ async fn stay(guards: Vec<Guard>, until: Moment, why: &Error, signals: &mut Sign
         }
     }
     for guard in guards {
-        // A release that is not answered goes on in the background.
+        // A release without an answer is repeated in the background.
         let _ = guard.release().await;
     }
 }

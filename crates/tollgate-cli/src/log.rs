@@ -1,4 +1,4 @@
-//! What a command that runs for long says of its work: a line on stderr for each event.
+//! The log of a command that runs for long: one line on stderr for each event.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -7,25 +7,26 @@ use clap::ValueEnum;
 use tollgate::{Error, ErrorKind, Result};
 use tracing_subscriber::filter::LevelFilter;
 
-/// How many lines wait for whoever reads stderr. What comes then is left out: the work does not wait for a log.
+/// How many lines may wait for the reader of stderr. Lines beyond that are dropped: the work does
+/// not wait for the log.
 const WAITING: usize = 1024;
 
-/// How much is said.
+/// How much is logged.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Level {
     /// Nothing.
     Off,
-    /// What cannot be mended by waiting.
+    /// Only errors that do not pass by themselves.
     Error,
-    /// And every refusal, and every trouble with the store or the service.
+    /// Also each refusal, and each failure of the store or the service.
     Warn,
-    /// And what happens now and then.
+    /// Also events that happen from time to time.
     Info,
-    /// And what happens all the time.
+    /// Also events that happen all the time.
     Debug,
 }
 
-/// Says it from now on, in this process.
+/// Starts the log of this process.
 pub(crate) fn install(level: Level) -> Result<()> {
     let most = match level {
         Level::Off => return Ok(()),
@@ -35,11 +36,11 @@ pub(crate) fn install(level: Level) -> Result<()> {
         Level::Debug => LevelFilter::DEBUG,
     };
     let failed =
-        || Error::new(ErrorKind::Unexpected, "nothing can be logged; say --log off to go on without");
+        || Error::new(ErrorKind::Unexpected, "the log cannot be started; pass --log off to run without it");
     let (sender, lines) = sync_channel::<Vec<u8>>(WAITING);
     let write = move || {
         for line in lines {
-            // If nobody can be told, the work goes on.
+            // A failed write to stderr does not end the work.
             let _ = io::stderr().write_all(&line);
         }
     };
@@ -52,12 +53,12 @@ pub(crate) fn install(level: Level) -> Result<()> {
     said.map_err(|error| failed().caused_by(io::Error::other(error)))
 }
 
-/// Takes a line at a time.
+/// Takes one line per write, and queues it.
 struct Line(SyncSender<Vec<u8>>);
 
 impl Write for Line {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        // There is no room, or nobody writes any more.
+        // The queue is full, or the writing thread has ended.
         let _ = self.0.try_send(line.to_vec());
         Ok(line.len())
     }

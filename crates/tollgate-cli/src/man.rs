@@ -1,4 +1,4 @@
-//! `tollgate man`: the manual, made from what `--help` says.
+//! `tollgate man`: the manual pages, made from the texts of `--help`.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -8,24 +8,27 @@ use clap::{ArgAction, Args, Command, CommandFactory};
 use clap_mangen::Man;
 use tollgate::{Error, ErrorKind, Result};
 
-use crate::args::{Cli, EXIT_CODES, URL};
+use crate::args::{Cli, EXIT_CODES};
+use crate::engine_url::{URL, URL_FILE};
 use crate::exit::Exit;
 use crate::tell;
 
-/// Print a manual page, or write all of them into a folder.
+/// Print a manual page, or write all manual pages into a folder.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ManArgs {
-    /// Write every page into this folder, which is made if need be: man finds them in folders called man1.
+    /// Write every page into this folder, which is created if it does not exist; man finds pages in
+    /// folders called man1.
     #[arg(long, value_name = "DIR", conflicts_with = "command")]
     out: Option<PathBuf>,
 
-    /// The sub-command; the page of tollgate itself, if it is left out.
+    /// The sub-command; without it, the page of tollgate itself.
     #[arg(value_name = "COMMAND", value_parser = page_names())]
     command: Option<String>,
 }
 
-/// Every sub-command and its page. They are listed because a command cannot ask for those it is one of.
+/// Every sub-command and its page. They are listed here because a command cannot ask clap for its
+/// siblings.
 const PAGES: [(&str, &str); 18] = [
     ("run", "tollgate-run"),
     ("acquire", "tollgate-acquire"),
@@ -88,9 +91,9 @@ fn write(folder: &Path, name: &str, page: &str) -> Result<()> {
     })
 }
 
-/// Every page and its name.
+/// The name and the text of every page.
 fn pages() -> Vec<(String, String)> {
-    // `tollgate help run` says what `tollgate run --help` does.
+    // `tollgate help run` prints the same as `tollgate run --help`.
     let mut tollgate = Cli::command().disable_help_subcommand(true);
     tollgate.build();
     let parts = tollgate.get_subcommands().filter(|part| !part.is_hide_set()).map(|part| {
@@ -123,11 +126,11 @@ fn section(render: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> String
     let mut section = Vec::new();
     render(&mut section).expect("a vector takes everything");
     let section = String::from_utf8_lossy(&section).into_owned();
-    // Each begins with the same definitions, which the title has already.
+    // Each section begins with the same definitions, which the title already has.
     section.find(".SH").map_or(section.clone(), |heading| section[heading..].to_owned())
 }
 
-/// With what the generator leaves out: which arguments may be repeated, and which come after `--`.
+/// Adds what the generator leaves out: which arguments may be repeated, and which come after `--`.
 fn synopsis(command: &Command, mut section: String) -> String {
     for argument in command.get_positionals() {
         let names = argument.get_value_names().unwrap_or_default().join(" ");
@@ -142,20 +145,23 @@ fn synopsis(command: &Command, mut section: String) -> String {
 }
 
 fn environment(command: &Command) -> String {
-    let url = command.get_arguments().find(|argument| argument.get_env().is_some_and(|name| name == URL));
-    let Some(url) = url else { return String::new() };
-    let instead_of = if url.is_positional() { "URL" } else { "\\-\\-url" };
-    format!(".SH ENVIRONMENT\n.TP\n\\fB{URL}\\fR\nThe engine, if {instead_of} is left out.\n")
+    if !command.get_arguments().any(|argument| argument.get_long() == Some("url")) {
+        return String::new();
+    }
+    format!(
+        ".SH ENVIRONMENT\n.TP\n\\fB{URL}\\fR\nThe URL of the engine, if \\-\\-url is not given.\n.TP\n\\fB{URL_FILE}\\fR\nA \
+         file whose first line is the URL, if neither \\-\\-url nor {URL} is given.\n"
+    )
 }
 
-/// What help says at its end, line by line as it is, so that it can be pasted.
+/// The examples of the help, line by line and unchanged, so that they can be pasted.
 fn examples(command: &Command) -> String {
     let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let Some(examples) = help.strip_prefix("Examples:\n") else { return String::new() };
     format!(".SH EXAMPLES\n.nf\n{}\n.fi\n", escaped(examples))
 }
 
-/// Text that roff prints as it is.
+/// Text with escapes, so that roff prints it unchanged.
 fn escaped(text: &str) -> String {
     let line = |line: &str| {
         let characters = line.trim().chars().map(|character| match character {
@@ -167,7 +173,7 @@ fn escaped(text: &str) -> String {
             '~' => "\\(ti".to_owned(),
             other => other.to_string(),
         });
-        // A dot at the beginning would be a request.
+        // A dot at the beginning of a line would be a roff request.
         format!("\\&{}", characters.collect::<String>())
     };
     text.lines().map(line).collect::<Vec<_>>().join("\n")

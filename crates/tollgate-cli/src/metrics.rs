@@ -1,4 +1,4 @@
-//! Numbers of a command that runs for long, for whoever collects them: Prometheus' text at `/metrics`.
+//! Metrics of a command that runs for long, in the text format of Prometheus at `/metrics`.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::net::{TcpListener, TcpStream};
 use tollgate::{Error, ErrorKind, Result};
 
-/// Histograms keep every number until somebody tidies up.
+/// How often histograms are cleaned up; they keep every number until then.
 const TIDIED: Duration = Duration::from_secs(5);
-/// How long a collector may take to ask, and how long nobody is let in when no connection can be taken.
+/// How long a collector may take to send its request, and the pause after a failed accept.
 const TO_ASK: Duration = Duration::from_secs(10);
 const BREATH: Duration = Duration::from_millis(50);
 
-/// Counts from now on, in this process, and shows the numbers to whoever asks `listener`.
+/// Records metrics in this process from now on, and serves them on `listener`.
 pub(crate) fn serve(listener: TcpListener) -> Result<()> {
     let numbers = PrometheusBuilder::new().install_recorder().map_err(|error| {
-        Error::new(ErrorKind::Unexpected, "nothing can be counted; leave --metrics out").caused_by(error)
+        Error::new(ErrorKind::Unexpected, "metrics cannot be recorded; leave --metrics out").caused_by(error)
     })?;
     let tidied = numbers.clone();
     tokio::spawn(async move {
@@ -47,13 +47,13 @@ async fn show(stream: TcpStream, numbers: PrometheusHandle) {
     });
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(TO_ASK);
-    // How it ends is the collector's business.
+    // A collector that disconnects early is no error of ours.
     let _ = server.serve_connection(TokioIo::new(stream), answer).await;
 }
 
 fn shown<B>(request: &hyper::Request<B>, numbers: &PrometheusHandle) -> Response<String> {
     if request.uri().path() != "/metrics" {
-        let mut nothing = Response::new("there is nothing but /metrics\n".to_owned());
+        let mut nothing = Response::new("not found; the metrics are at /metrics\n".to_owned());
         *nothing.status_mut() = StatusCode::NOT_FOUND;
         return nothing;
     }

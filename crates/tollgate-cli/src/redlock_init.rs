@@ -1,21 +1,25 @@
-//! `tollgate redlock-init`: an operator says that the nodes of Redlock are new.
+//! `tollgate redlock-init`: an operator declares that the nodes of Redlock are new.
 
 use clap::Args;
 use serde_json::json;
 use tollgate::{Initialized, Result};
 
+use crate::engine_url::EngineArg;
 use crate::exit::Exit;
 use crate::tell;
 
-/// Start to use new Redises as the nodes of a redlock:// URL.
+/// Declare new Redis servers to be the nodes of a redlock:// URL, so that they grant locks at once.
 ///
-/// A node that is new looks like one that was restarted and has forgotten the locks it gave. So, to be safe, new nodes
-/// give no lock before every lock has ended that they could have forgotten: after max_ttl, 5 minutes unless the URL says
-/// otherwise. This command tells them that there is nothing to wait for. It is needed once, before the first lock, and
-/// all nodes must be running.
+/// A new node looks like a node that was restarted and has forgotten the locks it granted. So, to
+/// be safe, new nodes grant no lock until every lock has ended that they could have forgotten: for
+/// max_ttl, which is 5 minutes unless the URL says otherwise. This command tells the nodes that
+/// there is nothing to wait for. It is needed once, before the first lock, and all nodes must be
+/// running.
 ///
-/// Nodes that are in use already are left as they are. If only some of them are, nothing is changed and the exit code is
-/// 78: the others were restarted or emptied, and come back by themselves.
+/// Name the nodes as every client will, with ?max_ttl= if the clients have one.
+///
+/// Nodes that are already in use are left as they are. If only some of them are, nothing is changed
+/// and the exit code is 78: the others were restarted or emptied, and return to use by themselves.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RedlockInitArgs {
@@ -23,9 +27,8 @@ pub(crate) struct RedlockInitArgs {
     #[arg(long)]
     json: bool,
 
-    /// The nodes, as every client will name them; with ?max_ttl= if clients have one.
-    #[arg(value_name = "URL", env = "TOLLGATE_URL", hide_env_values = true)]
-    url: String,
+    #[command(flatten)]
+    engine: EngineArg,
 }
 
 const EXAMPLES: &str = "\
@@ -34,9 +37,10 @@ Examples:
   tollgate redlock-init --json redlock://red:6379,green:6379,blue:6379";
 
 pub(crate) async fn run(args: RedlockInitArgs) -> Result<Exit> {
-    let (state, sentence) = match tollgate::redlock_init(&args.url).await? {
-        Initialized::Now => ("initialized", "The nodes are ready: locks can be taken."),
-        Initialized::Already => ("already", "The nodes were ready before; nothing was changed."),
+    let url = args.engine.required("tollgate redlock-init redlock://red:6379,green:6379,blue:6379")?;
+    let (state, sentence) = match tollgate::redlock_init(&url).await? {
+        Initialized::Now => ("initialized", "The nodes are ready: they grant locks now."),
+        Initialized::Already => ("already", "The nodes were already in use; nothing was changed."),
     };
     tell::answer(&if args.json { json!({ "state": state }).to_string() } else { sentence.to_owned() })?;
     Ok(Exit::OK)

@@ -1,10 +1,10 @@
-//! Locks as text for people.
+//! Locks as text for the terminal.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tollgate::{Details, Holder, LockState, Waiter};
 
-/// Columns that are as wide as they must be.
+/// A table whose columns are as wide as their longest cell.
 pub(crate) fn columns(rows: &[Vec<String>]) -> String {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width =
@@ -20,7 +20,8 @@ pub(crate) fn columns(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// A holder in a few words: `pid 17 on web1, token 42, for 3s, ends in 27s`.
+/// A holder in one line: `pid 17 on web1, token 42, exclusive, for 3 s, ends in 27 s unless
+/// renewed`.
 pub(crate) fn holder(holder: &Holder) -> String {
     let mut words = who(&holder.details);
     match holder.token {
@@ -37,7 +38,7 @@ pub(crate) fn holder(holder: &Holder) -> String {
     words
 }
 
-/// A waiter in a few words.
+/// A waiter in one line.
 pub(crate) fn waiter(waiter: &Waiter) -> String {
     format!("{}, {}, for {}", who(&waiter.details), waiter.mode, age(&waiter.details))
 }
@@ -45,7 +46,7 @@ pub(crate) fn waiter(waiter: &Waiter) -> String {
 /// `pid 17 on web1 (job=nightly)`.
 pub(crate) fn who(details: &Details) -> String {
     if is_stranger(details) {
-        return "a client of another kind".to_owned();
+        return "a client that is not tollgate".to_owned();
     }
     let mut words = format!("pid {} on {}", details.pid, printable(&details.host));
     if !details.meta.is_empty() {
@@ -59,7 +60,7 @@ pub(crate) fn who(details: &Details) -> String {
     words
 }
 
-/// Whether nothing is known of somebody: a client that is not Tollgate says nothing of itself.
+/// Whether nothing is known of a client: one that is not Tollgate leaves no details.
 fn is_stranger(details: &Details) -> bool {
     *details == Details::default()
 }
@@ -71,6 +72,12 @@ pub(crate) fn age(details: &Details) -> String {
     }
     let since = UNIX_EPOCH + Duration::from_millis(details.since_ms);
     short(SystemTime::now().duration_since(since).unwrap_or_default())
+}
+
+/// The time of day in UTC, of milliseconds since 1970: `17:04:05.123Z`.
+pub(crate) fn time(since_1970_ms: u64) -> String {
+    let (seconds, millis) = (since_1970_ms / 1000 % 86400, since_1970_ms % 1000);
+    format!("{:02}:{:02}:{:02}.{millis:03}Z", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
 /// A duration in at most two units.
@@ -85,28 +92,37 @@ pub(crate) fn short(duration: Duration) -> String {
     }
 }
 
-/// What others wrote, without what could play tricks on a terminal.
+/// A process that this user cannot end, as a sentence without its full stop.
+pub(crate) fn out_of_reach(pid: i32) -> String {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    format!(
+        "process {pid} ({}) belongs to another user and cannot be ended by this one",
+        printable(name.trim())
+    )
+}
+
+/// Text of other clients, without control characters, which could manipulate a terminal.
 pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// Who is in the way of somebody who does not get a lock, in one line.
+/// What a claim on a lock has to wait for, in one line: its holders, or else its first waiter.
 pub(crate) fn in_the_way(state: &LockState) -> Option<String> {
     holders(&state.holders).or_else(|| first_waiter(state))
 }
 
-/// Who holds a lock, in one line.
+/// The holders of a lock, in one line.
 pub(crate) fn holders(holders: &[Holder]) -> Option<String> {
     let (first, others) = holders.split_first()?;
     let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
     Some(format!("held by {}{more}", holder(first)))
 }
 
-/// Who has to move before anybody gets a lock that nobody holds; `None` if that is this process.
+/// The first waiter of a lock without a holder, in one line; `None` if that is this process.
 pub(crate) fn first_waiter(state: &LockState) -> Option<String> {
     let first = state.waiters.first().filter(|first| first.details.pid != std::process::id())?;
     Some(format!(
-        "nobody holds it; the first in the queue is {}; if that is stopped, continue or end it",
+        "it has no holder; the first waiter is {}; if that process is stopped, continue or end it",
         waiter(first)
     ))
 }
@@ -116,17 +132,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_stranger_nothing_is_made_up() {
+    fn the_time_of_day_is_that_of_utc() {
+        assert_eq!(time(0), "00:00:00.000Z");
+        assert_eq!(time((1_000 * 86_400 + 17 * 3600 + 4 * 60 + 5) * 1000 + 123), "17:04:05.123Z");
+    }
+
+    #[test]
+    fn a_client_without_details_is_not_given_any() {
         let mode = tollgate::Mode::Exclusive;
         let expires_in = Some(Duration::from_secs(59));
         let stranger = Holder { mode, token: None, expires_in, details: Details::default() };
-        let said = "a client of another kind, without a token, exclusive, ends in 59 s unless renewed";
+        let said = "a client that is not tollgate, without a token, exclusive, ends in 59 s unless renewed";
         assert_eq!(holder(&stranger), said);
         assert_eq!(age(&stranger.details), "?");
     }
 
     #[test]
-    fn columns_line_up_and_nothing_plays_tricks() {
+    fn columns_line_up_and_control_characters_are_replaced() {
         let row = |cells: &[&str]| cells.iter().map(|cell| (*cell).to_owned()).collect();
         assert_eq!(columns(&[row(&["NAME", "N"]), row(&["größe", "12"])]), "NAME   N\ngröße  12\n");
         assert_eq!(printable("a\x1b[31mb"), "a\u{fffd}[31mb");

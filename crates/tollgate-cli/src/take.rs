@@ -1,47 +1,53 @@
-//! Taking locks as the user asked: waiting, telling who is in the way, and hearing signals meanwhile.
+//! Taking locks as the user asked: waits, reports the holders of a busy lock, and reacts to
+//! signals.
 
 use std::time::Duration;
 
-use tollgate::{Guards, Locks, Result, SetRequest};
+use tollgate::{ErrorKind, Guards, Locks, Result, SetRequest};
 
 use crate::args::ClaimArgs;
 use crate::exit::Exit;
 use crate::signals::Signals;
 use crate::{show, tell};
 
-/// Which locks, and how.
+/// How long pending releases and withdrawals may take when the command ends.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The same, for an engine that has just left a request unanswered.
+const SILENT: Duration = Duration::from_millis(300);
+
+/// The locks to take, and how.
 pub(crate) struct Wanted<'a> {
     pub(crate) names: &'a [String],
     pub(crate) ttl: Duration,
     pub(crate) claim: &'a ClaimArgs,
-    /// What people see who look at the locks.
+    /// Shown with the locks by `tollgate ls` and `inspect`.
     pub(crate) meta: Vec<(String, String)>,
-    /// Nobody will renew them: they are to be handed to somebody else.
+    /// The locks are not renewed here: they are to be handed to another process.
     pub(crate) detached: bool,
 }
 
-/// What trying to take them came to.
+/// The result of taking locks.
 pub(crate) enum Taken {
     Held(Guards),
-    /// They were busy, or a signal came first.
+    /// The locks were busy, or a signal came first.
     Not(Exit),
 }
 
-/// Takes the locks, waiting as long as was asked for.
+/// Takes the locks, and waits for them as long as the arguments say.
 pub(crate) async fn take(locks: &Locks, wanted: &Wanted<'_>, signals: &mut Signals) -> Result<Taken> {
     let request = request(locks, wanted);
     let waits_for_ever = !wanted.claim.try_once && wanted.claim.wait.is_none();
     let taking = async {
         if waits_for_ever { request.acquire().await.map(Some) } else { request.try_acquire().await }
     };
-    // Beside it: to look who is in the way may take long, and must not keep us from taking.
-    let telling = async {
+    // Concurrently: an inspection may take long, and must not delay the grant.
+    let reporting = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
         tell::note_on_terminal(&format!("waiting for {}", in_the_way(locks, wanted).await));
     };
-    let mut told = false;
+    let mut reported = false;
     let ended = {
-        tokio::pin!(taking, telling);
+        tokio::pin!(taking, reporting);
         loop {
             tokio::select! {
                 biased;
@@ -49,13 +55,15 @@ pub(crate) async fn take(locks: &Locks, wanted: &Wanted<'_>, signals: &mut Signa
                     Ok(Some(guards)) => return Ok(Taken::Held(guards)),
                     Ok(None) => break busy(locks, wanted).await,
                     Err(error) => {
-                        // What was half taken is given back in the background.
-                        close(locks).await;
+                        // Locks of the set that were granted are released in the background, if the
+                        // engine answers.
+                        let is_silent = matches!(error.kind(), ErrorKind::Indeterminate | ErrorKind::Unavailable);
+                        close_within(locks, if is_silent { SILENT } else { PATIENCE }).await;
                         return Err(error);
                     }
                 },
                 signal = signals.next() => break Exit::of_signal(signal),
-                () = &mut telling, if !told => told = true,
+                () = &mut reporting, if !reported => reported = true,
             }
         }
     };
@@ -63,10 +71,13 @@ pub(crate) async fn take(locks: &Locks, wanted: &Wanted<'_>, signals: &mut Signa
     Ok(Taken::Not(ended))
 }
 
-/// Finishes what is under way in the background, but does not wait for ever for an engine that is gone.
+/// Waits for pending releases and withdrawals, but not without a limit: the engine may be gone.
 pub(crate) async fn close(locks: &Locks) {
-    const PATIENCE: Duration = Duration::from_secs(5);
-    let _ = tokio::time::timeout(PATIENCE, locks.close()).await;
+    close_within(locks, PATIENCE).await;
+}
+
+async fn close_within(locks: &Locks, limit: Duration) {
+    let _ = tokio::time::timeout(limit, locks.close()).await;
 }
 
 fn request(locks: &Locks, wanted: &Wanted<'_>) -> SetRequest {
@@ -86,13 +97,13 @@ fn request(locks: &Locks, wanted: &Wanted<'_>) -> SetRequest {
     if wanted.detached { request.no_renew() } else { request }
 }
 
-/// Which lock is held by whom, as far as can be seen.
+/// The first busy lock and its holders, as far as the engine answers.
 async fn in_the_way(locks: &Locks, wanted: &Wanted<'_>) -> String {
     for name in wanted.names {
         if let Ok(Some(state)) = locks.inspect(name).await
-            && let Some(somebody) = show::in_the_way(&state)
+            && let Some(holders) = show::in_the_way(&state)
         {
-            return format!("{name:?}, {somebody}");
+            return format!("{name:?}, {holders}");
         }
     }
     format!("{:?}", wanted.names.join(", "))
@@ -114,7 +125,7 @@ mod tests {
 
     use super::*;
 
-    /// An engine that gives locks, and never says who has them.
+    /// An engine that grants locks, and never answers an inspection.
     struct Discreet(MemoryBackend);
 
     impl Layer for Discreet {
@@ -128,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_looks_who_is_in_the_way_goes_on_taking() {
+    async fn an_inspection_that_hangs_does_not_delay_the_grant() {
         let engine = MemoryBackend::named("discreet").unwrap();
         let holder = Locks::new(Arc::new(engine.clone())).unwrap().lock("x").acquire().await.unwrap();
         let locks = Locks::new(Arc::new(Discreet(engine))).unwrap();
@@ -137,7 +148,7 @@ mod tests {
         let wanted = Wanted { names: &names, ttl, claim: &claim, meta: Vec::new(), detached: false };
         let mut signals = Signals::listen().unwrap();
         let released = async {
-            // Longer than it takes until somebody wants to know.
+            // Longer than until the holders are looked up.
             tokio::time::sleep(Duration::from_millis(1_500)).await;
             holder.release().await.unwrap();
         };

@@ -1,38 +1,42 @@
-//! Sentences for people, on stderr, coloured only on a terminal; and answers, on stdout.
+//! Messages on stderr, coloured only on a terminal, and results on stdout.
 
 use std::io::{ErrorKind as IoErrorKind, Write};
 
 use anstyle::{AnsiColor, Style};
 use tollgate::{Error, ErrorKind, Result};
 
-use crate::sys;
+use crate::{show, sys};
 
 const ERROR: Style = AnsiColor::Red.on_default().bold();
 const NOTE: Style = AnsiColor::Cyan.on_default();
 
-/// Something went wrong.
+/// Prints an error.
 pub(crate) fn error(text: &str) {
-    say(&format!("tollgate: {ERROR}error:{ERROR:#} {text}\n"));
+    say(&format!("tollgate: {ERROR}error:{ERROR:#} {}\n", printable_lines(text)));
 }
 
-/// Something a person at the terminal wants to know.
+/// Prints a note or a warning.
 pub(crate) fn note(text: &str) {
-    say(&format!("tollgate: {NOTE}{text}{NOTE:#}\n"));
+    say(&format!("tollgate: {NOTE}{}{NOTE:#}\n", printable_lines(text)));
 }
 
-/// Like [`note`], but only if somebody sits there.
+fn printable_lines(text: &str) -> String {
+    text.split('\n').map(show::printable).collect::<Vec<_>>().join("\n")
+}
+
+/// Like [`note`], but only if stderr is a terminal.
 pub(crate) fn note_on_terminal(text: &str) {
     if std::io::IsTerminal::is_terminal(&std::io::stderr()) {
         note(text);
     }
 }
 
-/// A question for a person at the terminal.
+/// Prints a question for the user at the terminal.
 pub(crate) fn ask(text: &str) {
     say(text);
 }
 
-/// Writes a line to stdout at once; `false` when nobody reads any more.
+/// Writes a line to stdout at once; `false` when the reader of stdout has gone.
 pub(crate) async fn line(text: &str) -> Result<bool> {
     was_read(write_aside(format!("{text}\n")).await)
 }
@@ -42,12 +46,13 @@ fn was_read(written: std::io::Result<()>) -> Result<bool> {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == IoErrorKind::BrokenPipe => Ok(false),
         Err(error) => {
-            Err(Error::new(ErrorKind::Unavailable, "the answer cannot be written").caused_by(error))
+            Err(Error::new(ErrorKind::Unavailable, "the result cannot be written to stdout").caused_by(error))
         }
     }
 }
 
-/// In one piece, so that processes that share a log do not garble it. If nobody can be told, the work goes on.
+/// Writes the text in one piece, so that processes that share a log do not garble it. A failed
+/// write does not end the work.
 fn say(text: &str) {
     let choice = anstream::AutoStream::choice(&std::io::stderr());
     let plain = || anstream::adapter::strip_str(text).to_string();
@@ -55,17 +60,17 @@ fn say(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// Writes something to stdout that is of no use unless somebody gets it.
+/// Writes text to stdout that must reach a reader: a failed write is an error.
 pub(crate) async fn deliver(text: String) -> Result<()> {
-    let failed = || Error::new(ErrorKind::Unavailable, "it cannot be written to stdout");
+    let failed = || Error::new(ErrorKind::Unavailable, "stdout cannot be written");
     if sys::started_without_stdout() {
         return Err(failed().caused_by(std::io::Error::other("stdout is closed")));
     }
     write_aside(text).await.map_err(|error| failed().caused_by(error))
 }
 
-/// Writes on another thread: a pipe that is full blocks as long as nobody reads, and signals must be heard
-/// meanwhile.
+/// Writes on another thread: a pipe that is full blocks until it is read, and signals must be
+/// noticed meanwhile.
 async fn write_aside(text: String) -> std::io::Result<()> {
     let written = tokio::task::spawn_blocking(move || write(&text)).await;
     written.unwrap_or_else(|panic| Err(std::io::Error::other(panic)))
@@ -84,7 +89,7 @@ pub(crate) fn answer_in_colour(text: &str) -> Result<()> {
     answer(text)
 }
 
-/// Writes an answer to stdout. A reader that has gone away has read enough.
+/// Writes a result to stdout. A reader that has gone is no error.
 pub(crate) fn answer(text: &str) -> Result<()> {
     was_read(write(&format!("{}\n", text.strip_suffix('\n').unwrap_or(text)))).map(drop)
 }

@@ -1,4 +1,4 @@
-//! The terminal: who is in its foreground.
+//! The terminal, and the process group in its foreground.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
@@ -15,10 +15,11 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// The terminal, if there is one and `home` is its foreground group: a job in the background stays there.
+    /// The terminal, if there is one and `home` is its foreground group: a job in the background
+    /// stays there.
     ///
-    /// `None` in a pipeline as well: what we are piped to belongs to the same job, and would stop if it read
-    /// from a terminal whose foreground had been taken away.
+    /// `None` in a pipeline as well: the process at the other end of the pipe belongs to the same
+    /// job, and would be stopped if it read from a terminal whose foreground had been taken away.
     pub(crate) fn if_in_foreground(home: i32) -> Option<Self> {
         if is_pipe(&std::io::stdin()) || is_pipe(&std::io::stdout()) {
             return None;
@@ -28,19 +29,20 @@ impl Terminal {
         terminal.is_at_home().then_some(terminal)
     }
 
-    /// Puts `group` in the foreground, if the job it belongs to is there: after `bg` it is not.
+    /// Puts `group` in the foreground, if the job it belongs to is in the foreground: after `bg` it
+    /// is not.
     pub(crate) fn give_to(&self, group: Pid) {
         if self.is_at_home() {
             to_foreground(self.descriptor.as_raw_fd(), group.as_raw_pid());
         }
     }
 
-    /// Puts the job it came from back in the foreground.
+    /// Puts the job of `home` back in the foreground.
     pub(crate) fn give_back(&self) {
         to_foreground(self.descriptor.as_raw_fd(), self.home);
     }
 
-    /// For a child that takes the foreground itself.
+    /// The descriptor, for a child that takes the foreground itself.
     pub(crate) fn as_raw_fd(&self) -> RawFd {
         self.descriptor.as_raw_fd()
     }
@@ -51,7 +53,7 @@ impl Terminal {
     }
 }
 
-/// Whether a signal stopped a process because of the terminal, rather than because somebody sent SIGSTOP.
+/// Whether a signal that stops a process comes from the terminal, unlike SIGSTOP.
 pub(crate) fn is_from_terminal(signal: i32) -> bool {
     [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&signal)
 }

@@ -1,4 +1,4 @@
-//! `tollgate ttl`: how long a ttl should be.
+//! `tollgate ttl`: compute how long a ttl should be.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use tollgate::{DEFAULT_TTL, Error, Result};
 use crate::exit::Exit;
 use crate::tell;
 
-/// Work out how long a ttl should be.
+/// Compute how long a ttl should be.
 ///
-/// Computes both formulas that people use, says what each means and when to take which, and what to pass to tollgate.
-/// It asks no engine.
+/// Computes both formulas in common use, says what each means and when to use it, and what to pass
+/// to tollgate. Contacts no engine.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct TtlArgs {
@@ -20,7 +20,7 @@ pub(crate) struct TtlArgs {
     #[arg(long, value_name = "DURATION", value_parser = tollgate::parse_duration)]
     op: Duration,
 
-    /// How long a request to the engine takes at worst, there and back.
+    /// How long a round trip to the engine takes at worst.
     #[arg(long, value_name = "DURATION", default_value = "100ms", value_parser = tollgate::parse_duration)]
     latency: Duration,
 
@@ -40,40 +40,41 @@ Examples:
 
 pub(crate) fn run(args: &TtlArgs) -> Result<Exit> {
     let advice = Advice::new(args.op, args.latency, args.drift).ok_or_else(|| {
-        Error::invalid("these durations are too long: no engine takes a ttl of more than 365 days")
+        Error::invalid("these durations are too long: no engine accepts a ttl of more than 365 days")
     })?;
     let text = if args.json { format!("{}\n", advice.json()) } else { advice.text(args) };
     tell::answer(&text)?;
     Ok(Exit::OK)
 }
 
-/// The longest ttl that an engine takes.
+/// The longest ttl that an engine accepts.
 const LONGEST_TTL: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// What comes out.
+/// The result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Advice {
     /// 2 × (work + latency + drift).
     twice_all: Duration,
     /// 3 × work + latency.
     thrice_work: Duration,
-    /// For a lock that nobody renews.
+    /// The ttl for a lock that is not renewed.
     unrenewed: Duration,
-    /// For a lock that is renewed.
+    /// The ttl for a lock that is renewed.
     renewed: Duration,
 }
 
 impl Advice {
-    /// A renewal is given up after a sixth of the ttl, and must have come back by then.
+    /// A renewal fails after a sixth of the ttl, so its reply must have come by then.
     const RENEWALS: u32 = 6;
 
-    /// `None` if no engine takes a ttl that a renewal could come back within.
+    /// `None` if no engine accepts a ttl that is long enough for a renewal.
     fn new(work: Duration, latency: Duration, drift: Duration) -> Option<Self> {
         let twice_all = work.checked_add(latency)?.checked_add(drift)?.checked_mul(2)?;
         let thrice_work = work.checked_mul(3)?.checked_add(latency)?;
         let unrenewed = whole_seconds(twice_all.max(thrice_work))?;
         let least = whole_seconds(latency.checked_add(drift)?.checked_mul(Self::RENEWALS)?)?;
-        // Renewed, it need not outlast the work: a longer one only keeps others out longer after a crash.
+        // The ttl of a renewed lock need not outlast the work: a longer one only delays waiters
+        // after a crash.
         let renewed = Some(unrenewed.min(DEFAULT_TTL).max(least)).filter(|ttl| *ttl <= LONGEST_TTL)?;
         Some(Self { twice_all, thrice_work, unrenewed, renewed })
     }
@@ -94,7 +95,7 @@ impl Advice {
                 .map(exact);
         let acquire = if self.unrenewed > LONGEST_TTL {
             format!(
-                "none: {unrenewed} is more than the 365 days an engine takes; let tollgate run renew the lock"
+                "none: {unrenewed} is more than the 365 days that engines accept; let tollgate run renew the lock"
             )
         } else {
             format!("tollgate acquire --ttl {unrenewed}")
@@ -102,32 +103,33 @@ impl Advice {
         format!(
             "\
 2 x (work + latency + drift) = 2 x ({work} + {latency} + {drift}) = {twice}
-  Twice what it takes when all goes well; the other half is for pauses. Take it when you
-  know how long the work takes, and clocks or the network are what may surprise you.
+  Twice the time that everything takes without trouble; the other half is for pauses. Use it
+  when you know how long the work takes, and clocks or the network may vary.
 
 3 x work + latency = 3 x {work} + {latency} = {thrice}
-  The work may take three times as long as you think. Take it when the work's time varies.
-  It knows nothing of clocks: for short work on a slow network the first is longer.
+  The work may take three times as long as you expect. Use it when the time of the work
+  varies. It ignores clocks: for short work on a slow network the first result is longer.
 
-Both are for a lock that nobody renews, as tollgate acquire takes it. The longer one is the
-safer one:
+Both are for a lock that is not renewed, as tollgate acquire takes it. The longer one is
+safer:
 
   {acquire}
 
-tollgate run, and the library, renew a lock every third of its ttl. Then the ttl has nothing
-to do with how long the work takes. It is how long others wait after a holder's machine
-crashed, and it bounds the longest pause a holder survives ({pause} at least, here):
+tollgate run and the library renew a lock every third of its ttl. Then the ttl does not
+depend on how long the work takes. It is how long waiters wait after the machine of a holder
+crashed, and it bounds the longest pause that a holder survives (here at least {pause}):
 
   tollgate run --ttl {renewed}
 
-No ttl is safe against a pause that is longer: only a resource that checks tokens is.
-On file: nothing expires, and a dead holder's lock is free at once, whatever the ttl.
+No ttl protects against a longer pause: only a resource that checks tokens does.
+On file: no lock expires, and the lock of a dead holder is free at once, whatever the ttl.
 "
         )
     }
 }
 
-/// Renewed a third of the ttl ago, it is believed in for almost two thirds more.
+/// The longest pause that a holder survives: a grant that was renewed a third of the ttl ago is
+/// valid for almost two thirds more.
 fn survived(ttl: Duration) -> Duration {
     let pause = ttl * 3 / 5;
     if pause.as_secs() > 1 { Duration::from_secs(pause.as_secs()) } else { pause }

@@ -20,6 +20,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
+use crate::problem;
 use crate::turnstile::Watch;
 
 /// How much of an answer that is read on is kept for its client.
@@ -78,7 +79,7 @@ struct CutOff;
 
 impl fmt::Display for CutOff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a larger token came, and this answer was not read in time")
+        f.write_str("a request with a larger token arrived, and this answer was not read in time")
     }
 }
 
@@ -126,7 +127,7 @@ where
     let Some(mut body) = shared.rest().body.take() else { return };
     let reading = async {
         while let Some(frame) = body.frame().await {
-            shared.rest().keep(frame.map_err(Into::into)?);
+            shared.rest().keep(disowned(frame.map_err(Into::into)?));
         }
         Ok(())
     };
@@ -156,6 +157,14 @@ where
         Err(error) => rest.fail(error),
     }
     rest.wake();
+}
+
+/// What a service says at the end does not pass as ours either.
+fn disowned<D>(mut frame: Frame<D>) -> Frame<D> {
+    if let Some(trailers) = frame.trailers_mut() {
+        problem::disown(trailers);
+    }
+    frame
 }
 
 impl<B: Body, E> Shared<B, E> {
@@ -234,7 +243,7 @@ impl<B: Body<Error: Into<BoxError>> + Unpin, E: Ending> Body for Answer<B, E> {
                 if is_over {
                     rest.over();
                 }
-                return Poll::Ready(Some(Ok(frame)));
+                return Poll::Ready(Some(Ok(disowned(frame))));
             }
             Some((Poll::Ready(Some(Err(error))), _)) => {
                 drop(rest.body.take());

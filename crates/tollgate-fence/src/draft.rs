@@ -38,7 +38,7 @@ impl Draft {
                 return Ok(draft);
             }
         }
-        Err(io::Error::new(Io::ResourceBusy, format!("{NAMES} others are writing new content")))
+        Err(io::Error::new(Io::ResourceBusy, format!("{NAMES} other writers are writing new content")))
     }
 
     pub(crate) fn file(&mut self) -> &mut File {

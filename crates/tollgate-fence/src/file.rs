@@ -93,14 +93,14 @@ impl FencedFile {
 
     fn resolved(&self) -> Result<Place> {
         let name = self.path.file_name().ok_or_else(|| {
-            Error::invalid(format!("{} is no file's name; name the file", self.path.display()))
+            Error::invalid(format!("{} is not a file name; name the file", self.path.display()))
         })?;
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
         // One folder by two names would have one mark all the same; the file itself must not have two.
         let folder = fs::canonicalize(folder).map_err(|error| match error.kind() {
             Io::NotFound => {
-                let message = format!("there is no folder {}; make it first", folder.display());
+                let message = format!("the folder {} does not exist; create it first", folder.display());
                 Error::new(ErrorKind::Config, message).caused_by(error)
             }
             _ => trouble(folder, error),
@@ -132,10 +132,10 @@ impl Place {
         match fs::symlink_metadata(&self.file) {
             Ok(old) if old.is_file() => Ok(Some(old)),
             Ok(old) if old.is_symlink() => Err(Error::invalid(format!(
-                "{} is a link, and a file has one mark; name the file that it leads to",
+                "{} is a symbolic link, and a file has one mark; name the file that the link points to",
                 self.file.display()
             ))),
-            Ok(_) => Err(Error::invalid(format!("{} is not a plain file; name one", self.file.display()))),
+            Ok(_) => Err(Error::invalid(format!("{} is not a regular file; name one", self.file.display()))),
             Err(error) if error.kind() == Io::NotFound => Ok(None),
             Err(error) => Err(trouble(&self.file, error)),
         }
@@ -169,7 +169,8 @@ impl Place {
     fn replace(&self, fence: Fence, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
         if !fence.is_exclusive() {
             return Err(Error::invalid(
-                "who shares a lock with others may read and not write; take the lock for yourself to replace the file",
+                "the token of a shared lock allows reading and not writing; take the lock exclusively to \
+                 replace the file",
             ));
         }
         let old = self.old()?;
@@ -190,7 +191,7 @@ impl Place {
         draft.rename(&self.file).map_err(trouble_here)?;
         sync_folder(&self.folder).map_err(|error| {
             let message =
-                format!("{} has its new content, which may not outlast a crash", self.file.display());
+                format!("{} has its new content, which may not survive a crash", self.file.display());
             Error::new(error.kind(), message).caused_by(error)
         })
     }
@@ -217,18 +218,17 @@ fn trouble(path: &Path, error: io::Error) -> Error {
         Io::PermissionDenied => (
             ErrorKind::Config,
             format!(
-                "no permission for {path}; let this user write to its folder, where the new content is made"
+                "no permission for {path}; let this user write to its folder, where the new content is \
+                 created"
             ),
         ),
-        Io::ReadOnlyFilesystem => {
-            (ErrorKind::Config, format!("{path} is on a file system that can only be read"))
-        }
+        Io::ReadOnlyFilesystem => (ErrorKind::Config, format!("{path} is on a read-only file system")),
         Io::StorageFull | Io::QuotaExceeded | Io::FileTooLarge => (
             ErrorKind::Unavailable,
-            format!("there is no room for the new content of {path}; the old one is kept"),
+            format!("the disk has no space for the new content of {path}; the old content is kept"),
         ),
         Io::NotADirectory | Io::InvalidFilename => {
-            (ErrorKind::Config, format!("{path} cannot be a file's name"))
+            (ErrorKind::Config, format!("{path} is not a valid file name"))
         }
         _ => (ErrorKind::Unavailable, format!("{path} cannot be replaced or read; the old content is kept")),
     };

@@ -44,8 +44,8 @@ impl Issued {
     pub fn new(gate: Arc<dyn Gate>, locks: Locks) -> Result<Self> {
         if locks.capabilities().scope == Scope::Process {
             return Err(Error::unsupported(format!(
-                "the {} engine knows the locks of one process alone, and cannot tell which tokens others were given; name \
-                 the engine that the holders use",
+                "the {} engine knows only the locks of one process, and cannot tell which tokens were \
+                 granted to other processes; name the engine that the holders use",
                 locks.capabilities().backend
             )));
         }
@@ -76,8 +76,8 @@ impl Issued {
             return Ok(());
         }
         let message = format!(
-            "the engine knows no holder of {resource:?} with the token {token}: the lock was lost, or the token was never \
-             given; take the lock again"
+            "the engine knows no holder of {resource:?} with the token {token}: the lock was lost, or the \
+             token was never granted; take the lock again"
         );
         Err(Stale::unheld(token, message))
     }

@@ -14,8 +14,8 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::answer::{Answer, Bounds, BoxError, Ending};
-use crate::problem::Problem;
-use crate::token_header::shown;
+use crate::problem::{self, Problem};
+use crate::token_header::{overrides_method, shown};
 use crate::turnstile::{DRAIN, Passage, Turnstile};
 use crate::unread;
 
@@ -26,7 +26,8 @@ use crate::unread;
 ///
 /// - 428 without a token, unless the method only reads (GET, HEAD, OPTIONS, TRACE); 400 for what is no token; 412 for a
 ///   stale one, with both numbers; 503 if the gate cannot be asked. Nothing goes through unchecked. Who shows a token is
-///   checked whatever the method is: so a holder admits itself before its first read.
+///   checked whatever the method is: so a holder admits itself before its first read. A request without a token that asks for
+///   another method (`X-HTTP-Method-Override` and its kin) is a 428, too.
 ///   What is unread of a refused request is read, within bounds, so that a client that sends before it reads hears of that.
 /// - **In order.** A larger token goes through only when every request with a smaller one is over: its answer has come to the
 ///   end, or was dropped. It waits for that up to [`drain`](Self::drain), and is a 503 with `Retry-After` then. It never waits for
@@ -138,7 +139,8 @@ where
                 },
                 None => None,
             };
-            let response = inner.call(Request::from_parts(parts, body)).await?;
+            let mut response = inner.call(Request::from_parts(parts, body)).await?;
+            problem::disown_unless_ours(&mut response);
             let watch = passage.as_ref().map(Passage::watch);
             // A service that hears that nobody wants its answer is not waited for.
             let bounds = Bounds { awaited: read_on, alone: Duration::ZERO };
@@ -160,6 +162,9 @@ async fn passage(
 ) -> Result<Option<Passage>, Problem> {
     match shown(&parts.headers)? {
         Some(fence) => turnstile.enter(resource, fence).await.map(Some),
+        None if only_reads(&parts.method) && overrides_method(&parts.headers) => {
+            Err(Problem::method_override())
+        }
         None if only_reads(&parts.method) => Ok(None),
         None => Err(Problem::missing()),
     }

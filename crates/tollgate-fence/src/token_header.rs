@@ -1,5 +1,7 @@
 //! The header that carries a token: `Fencing-Token: 42`, or `Fencing-Token: 42;shared`.
 
+use std::borrow::Cow;
+
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tollgate_core::{Fence, Token};
 
@@ -30,13 +32,27 @@ pub(crate) fn shown(headers: &HeaderMap) -> Result<Option<Fence>, Problem> {
     let mut values = headers.get_all(FENCING_TOKEN).iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
-        return Err(Problem::malformed("there are several Fencing-Token headers; show one token"));
+        return Err(Problem::malformed("the request has several Fencing-Token headers; send one"));
     }
     value.to_str().ok().and_then(parse).map(Some).ok_or_else(|| {
         Problem::malformed(
-            "Fencing-Token is a number from 1 to 2^53 - 1, and ;shared behind it for a shared lock",
+            "Fencing-Token must be a number from 1 to 2^53 - 1, followed by ;shared for a shared lock",
         )
     })
+}
+
+/// Headers in which frameworks look for a method that counts more than the request's own.
+const OVERRIDES: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
+
+/// Whether a request asks for another method than its own.
+pub(crate) fn overrides_method(headers: &HeaderMap) -> bool {
+    headers.keys().any(|name| OVERRIDES.contains(&&*as_services_read(name)))
+}
+
+/// A header's name as a service may read it that tells `-` and `_` not apart, as those behind CGI and its kin do.
+pub(crate) fn as_services_read(name: &HeaderName) -> Cow<'_, str> {
+    let name = name.as_str();
+    if name.contains('_') { name.replace('_', "-").into() } else { name.into() }
 }
 
 fn parse(text: &str) -> Option<Fence> {

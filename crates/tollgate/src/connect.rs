@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_core::layer::{Metrics, Namespace, Timeout, Trace};
-use tollgate_core::{Backend, BootClock, Error, Keeper, Locks, Result, parse_duration};
+use tollgate_core::layer::{Metrics, Namespace, OnTokio, Timeout, Trace};
+use tollgate_core::{Backend, BootClock, BoxFuture, Error, Keeper, Locks, Result, parse_duration};
 
 use crate::url::Url;
 
@@ -24,15 +24,18 @@ use crate::url::Url;
 ///   its `tickTime`, 2 s unless said; `?acl=` who may use what is created: `open`, `read` or `creator`. `zookeepers://` encrypts.
 /// - `mysql://USER:PASSWORD@HOST:PORT/DATABASE` or `mariadb://…`: leases in tables of that database, which are made if they
 ///   are not there. `?table_prefix=` is what their names start with, `tollgate_` unless said; `?dialect=mysql` counts tokens
-///   in rows, as servers without sequences have to; `?connections=` is how many each runtime may open; `?ssl-mode=required`
-///   encrypts, with `?ca=`, `?cert=` and `?key=`. `?style=session` is the server's own `GET_LOCK`, with a connection for each
+///   in rows, as servers without sequences have to; `?connections=` is how many it opens at most; `?ssl-mode=required`
+///   encrypts, with `?ca=`, `?cert=` and `?key=`; without, a password goes to another machine only with
+///   `?plain_password=allow`. `?style=session` is the server's own `GET_LOCK`, with a connection for each
 ///   lock.
 /// - `postgres://USER:PASSWORD@HOST:PORT/DATABASE`: leases in tables of that database, which are made if they are not there.
-///   `?schema=` is where, `tollgate` unless said; `?table_prefix=` what their names start with; `?connections=` how many each
-///   runtime may open, 6 unless said; `?listen_url=` the way past a pooler that lets no notifications through.
-///   `?sslmode=require` encrypts, with `?ca=`, `?cert=` and `?key=`. `?style=advisory` takes PostgreSQL's own advisory locks
+///   `?schema=` is where, `tollgate` unless said; `?owner=` a role that is trusted with it; `?table_prefix=` what their names start
+///   with; `?connections=` how many it
+///   opens for its requests at most, 4 unless said; `?listen_url=` the way past a pooler that lets no notifications through.
+///   `?sslmode=require` encrypts, with `?ca=`, `?cert=` and `?key=`; without, a server elsewhere that asks for the password in
+///   clear text is refused, unless `?plain_password=allow`. `?style=advisory` takes PostgreSQL's own advisory locks
 ///   instead, `pg_advisory_lock(hashtextextended(NAME, 0))`, each on a connection of its own; with `?advisory_key=N` all names
-///   are the lock with that number.
+///   are the lock with that number. The parameters that libpq and frameworks know are done as far as they concern locks.
 /// - `redlock://HOST:PORT,HOST:PORT,HOST:PORT/DB`: a majority of independent Redises. `?max_ttl=5m` is the longest ttl that
 ///   any client uses, and the same for all. On their first start [`redlock_init`](crate::redlock_init) says that they are new.
 ///
@@ -53,12 +56,13 @@ use crate::url::Url;
 /// # #[cfg(not(feature = "memory"))]
 /// # fn main() {}
 /// ```
-pub async fn connect(url: &str) -> Result<Locks> {
-    open(url).await.map_err(|error| error.during("connect"))
+pub fn connect(url: &str) -> BoxFuture<'_, Result<Locks>> {
+    Box::pin(async move { open(url).await.map_err(|error| error.during("connect")) })
 }
 
 async fn open(url: &str) -> Result<Locks> {
     let url = Url::parse(url)?;
+    check_runtime(&url)?;
     let backend = match limit(&url)? {
         Some(limit) => {
             Timeout::of_connecting(&BootClock::new(Keeper::global()?), limit, backend(&url)).await?
@@ -68,9 +72,17 @@ async fn open(url: &str) -> Result<Locks> {
     Locks::new(layered(backend, &url)?)
 }
 
+/// Fails where the driver of this URL's engine would panic, because there is no Tokio runtime.
+pub(crate) fn check_runtime(url: &Url<'_>) -> Result<()> {
+    if crate::engines::needs_tokio(url.scheme) { OnTokio::check() } else { Ok(()) }
+}
+
 /// What every backend is wrapped in: what the URL asks for, and what those see who watch.
 fn layered(mut backend: Arc<dyn Backend>, url: &Url<'_>) -> Result<Arc<dyn Backend>> {
     let clock = Arc::new(BootClock::new(Keeper::global()?));
+    if crate::engines::needs_tokio(url.scheme) {
+        backend = Arc::new(OnTokio::new(backend));
+    }
     if let Some(limit) = limit(url)? {
         backend = Arc::new(Timeout::new(backend, clock.clone(), limit)?);
     }
@@ -131,25 +143,7 @@ async fn backend(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
         scheme if crate::redlock::SCHEMES.contains(&scheme) => redlock(url).await,
         #[cfg(feature = "zookeeper")]
         scheme if crate::zookeeper::SCHEMES.contains(&scheme) => zookeeper(url).await,
-        scheme => Err(Error::invalid(format!(
-            "no engine is called {scheme:?} here; known are {}",
-            [
-                ("file:DIR", cfg!(feature = "file")),
-                ("memory:", cfg!(feature = "memory")),
-                ("redis://HOST", cfg!(feature = "redis")),
-                ("redis-sentinel://HOST/SERVICE", cfg!(feature = "redis")),
-                ("redis-cluster://HOST", cfg!(feature = "redis")),
-                ("redlock://HOST,HOST,HOST", cfg!(feature = "redis")),
-                ("etcd://HOST,HOST", cfg!(feature = "etcd")),
-                ("zookeeper://HOST,HOST", cfg!(feature = "zookeeper")),
-                ("mysql://HOST/DATABASE", cfg!(feature = "mysql")),
-                ("postgres://HOST/DATABASE", cfg!(feature = "postgres")),
-            ]
-            .into_iter()
-            .filter_map(|(scheme, built)| built.then_some(scheme))
-            .collect::<Vec<_>>()
-            .join(", ")
-        ))),
+        scheme => Err(crate::engines::unknown(scheme)),
     }
 }
 
@@ -211,7 +205,7 @@ async fn file(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
     let clock = Arc::new(BootClock::new(keeper.clone()));
     let opened = keeper.clone().spawn_blocking(move || FileBackend::open(dir, clock, keeper)).await;
     let backend = opened.map_err(|panic| {
-        Error::new(ErrorKind::Unexpected, "opening the folder did not come to an end").caused_by(panic)
+        Error::new(ErrorKind::Unexpected, "the task that opens the folder did not finish").caused_by(panic)
     })??;
     Ok(Arc::new(backend))
 }

@@ -1,16 +1,8 @@
 //! From a URL to a look at the engine as it really is.
 
 use tollgate_core::capabilities::Scope;
-use tollgate_core::{Checkup, Finding, Result};
+use tollgate_core::{BoxFuture, Checkup, Finding, Result};
 
-#[cfg(any(
-    feature = "etcd",
-    feature = "file",
-    feature = "mysql",
-    feature = "postgres",
-    feature = "redis",
-    feature = "zookeeper"
-))]
 use crate::url::Url;
 
 /// Examines the engine that `url` names, and changes nothing: what is wrong with it, why that matters and what to
@@ -30,11 +22,14 @@ use crate::url::Url;
 ///
 /// # Errors
 /// As [`connect`](crate::connect) for a URL that names no engine, and `Unavailable` for one that cannot be looked at.
-pub async fn doctor(url: &str) -> Result<Checkup> {
-    examine(url).await.map_err(|error| error.during("examine"))
+pub fn doctor(url: &str) -> BoxFuture<'_, Result<Checkup>> {
+    Box::pin(async move { examine(url).await.map_err(|error| error.during("examine")) })
 }
 
 async fn examine(url: &str) -> Result<Checkup> {
+    if let Ok(parsed) = Url::parse(url) {
+        crate::connect::check_runtime(&parsed)?;
+    }
     #[cfg(feature = "file")]
     if let Ok(file) = Url::parse(url)
         && file.scheme == "file"
@@ -97,9 +92,12 @@ async fn examine(url: &str) -> Result<Checkup> {
     let locks = crate::connect(url).await?;
     let what = match locks.capabilities().scope {
         Scope::Process => {
-            "its locks live in the memory of one process: there is nothing to examine, and nothing to change"
+            "the locks live in the memory of one process: there is nothing to examine, and nothing to \
+             change"
         }
-        Scope::Host | Scope::Network => "it can be connected to; how it is set up is not examined yet",
+        Scope::Host | Scope::Network => {
+            "the engine accepts connections; its configuration is not examined yet"
+        }
     };
     let guarantees = locks.capabilities().guarantees.clone();
     Ok(Checkup { subject: url.to_owned(), findings: vec![Finding::fine(what)], guarantees })
@@ -111,6 +109,6 @@ async fn examine_folder(folder: std::path::PathBuf) -> Result<Checkup> {
 
     let examined = Keeper::global()?.spawn_blocking(move || tollgate_local::examine(folder));
     examined.await.map_err(|panic| {
-        Error::new(ErrorKind::Unexpected, "the examination did not come to an end").caused_by(panic)
+        Error::new(ErrorKind::Unexpected, "the examination did not finish").caused_by(panic)
     })?
 }

@@ -40,7 +40,7 @@ pub(crate) const SCHEMES: &[&str] = &["etcd", "etcds"];
 pub fn fence(url: &str) -> Result<EtcdFence> {
     let url = Url::parse(url)?;
     if !SCHEMES.contains(&url.scheme) {
-        return Err(Error::invalid("only etcd can compare a lock that is on etcd; write etcd://HOST"));
+        return Err(Error::invalid("only etcd can check a lock that is held on etcd; write etcd://HOST"));
     }
     crate::connect::check_layers(&url)?;
     let mut config = config(&url)?;
@@ -66,7 +66,7 @@ pub(crate) fn config(url: &Url<'_>) -> Result<EtcdConfig> {
     if let Some(prefix) = url.value("prefix")? {
         if prefix.is_empty() {
             return Err(Error::invalid(
-                "?prefix= is what keys of locks start with; write at least one character",
+                "?prefix= must be the prefix of the lock keys; write at least one character",
             ));
         }
         config.prefix = prefix;

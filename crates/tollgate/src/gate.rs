@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate_core::gate::Gate;
-use tollgate_core::{BoxFuture, Error, ErrorKind, Fence, Result, Token};
+use tollgate_core::{BootClock, BoxFuture, Clock, Error, ErrorKind, Fence, Keeper, Result, Token};
 
-use crate::connect::{check_namespace, limit};
+use crate::connect::{check_namespace, check_runtime, limit};
 use crate::url::Url;
 
 /// Opens the gate that `url` names: the marks of resources that cannot keep them themselves, a file or a service behind HTTP.
@@ -39,12 +39,13 @@ use crate::url::Url;
 /// # Errors
 /// `InvalidArgument` for what is no URL; `Unsupported` for an engine that keeps no marks; `Unavailable` if the store cannot be
 /// reached.
-pub async fn gate(url: &str) -> Result<Arc<dyn Gate>> {
-    open(url).await.map_err(|error| error.during("open the gate"))
+pub fn gate(url: &str) -> BoxFuture<'_, Result<Arc<dyn Gate>>> {
+    Box::pin(async move { open(url).await.map_err(|error| error.during("open the gate")) })
 }
 
 async fn open(url: &str) -> Result<Arc<dyn Gate>> {
     let url = Url::parse(url)?;
+    check_runtime(&url)?;
     let (limit, namespace) = (limit(&url)?, url.param("namespace"));
     check_namespace(&url)?;
     let opening = store(&url);
@@ -70,7 +71,7 @@ async fn store(url: &Url<'_>) -> Result<Arc<dyn Gate>> {
             let (dir, keeper) = (crate::connect::folder(url)?, tollgate_core::Keeper::global()?);
             let opened = keeper.spawn_blocking(move || tollgate_local::FileGate::open(dir)).await;
             let gate = opened.map_err(|panic| {
-                Error::new(ErrorKind::Unexpected, "opening the folder did not come to an end")
+                Error::new(ErrorKind::Unexpected, "the task that opens the folder did not finish")
                     .caused_by(panic)
             })??;
             Ok(Arc::new(gate))
@@ -87,34 +88,41 @@ async fn store(url: &Url<'_>) -> Result<Arc<dyn Gate>> {
         scheme if crate::redis::SCHEMES.contains(&scheme) => {
             if url.param("prefix").is_some() {
                 return Err(Error::invalid(
-                    "?prefix= is what keys of locks start with, and marks have none; use ?namespace= instead",
+                    "?prefix= is the prefix of lock keys, and marks have none; use ?namespace= instead",
                 ));
             }
             Ok(Arc::new(tollgate_redis::RedisGate::connect(&crate::redis::config(url)?).await?))
         }
         "etcd" | "etcds" | "zookeeper" | "zookeepers" => Err(Error::unsupported(format!(
-            "{} keeps no marks: what is in it is fenced by the lock itself; keep the marks of other resources in file:DIR, \
-             postgres://, mysql:// or redis://, whatever engine the locks are on",
+            "{} keeps no marks: data stored there is fenced by the lock itself; keep the marks of other \
+             resources in file:DIR, postgres://, mysql:// or redis://, whatever engine holds the locks",
             url.scheme
         ))),
         "redlock" | "redlocks" => Err(Error::unsupported(
-            "a majority of Redises keeps no marks; keep them in one of them, redis://HOST, or in file:DIR, postgres:// or \
-             mysql://",
+            "Redlock keeps no marks; keep them in a single Redis, redis://HOST, or in file:DIR, \
+             postgres:// or mysql://",
         )),
-        scheme => Err(Error::invalid(format!(
-            "no store of marks is called {scheme:?} here; write memory:, file:DIR, postgres://, mysql:// or redis://, as far \
-             as they were built in"
-        ))),
+        scheme => {
+            crate::engines::check_is_built(scheme)?;
+            Err(Error::invalid(
+                "the URL names no store for marks: write memory:, file:DIR, postgres://, mysql:// or \
+                 redis://",
+            ))
+        }
     }
 }
 
 async fn within<T>(limit: Duration, work: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
-        Err(Error::new(
+    // A clock that needs no runtime of the caller's: files need none either.
+    let clock = BootClock::new(Keeper::global()?);
+    tokio::select! {
+        biased;
+        done = work => done,
+        () = clock.sleep_until(clock.now() + limit) => Err(Error::new(
             ErrorKind::Indeterminate,
-            format!("the store did not answer within {limit:?}; ask again"),
-        ))
-    })
+            format!("the store did not answer within {limit:?}; try again"),
+        )),
+    }
 }
 
 /// A gate as its URL says it: under a name, and within a time.

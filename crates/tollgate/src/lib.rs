@@ -36,6 +36,7 @@
 pub mod blocking;
 mod connect;
 mod doctor;
+mod engines;
 #[cfg(feature = "etcd")]
 pub mod etcd;
 mod gate;
@@ -62,8 +63,9 @@ pub use tollgate_core::{
     Age, Capabilities, Checkup, DEFAULT_TTL, Deadline, Details, Election, Error, ErrorKind, Event, Fault,
     Fence, Finding, Gate, Grant, Guarantee, Guarantees, Guard, GuardState, Guards, Happening, Holder,
     InvalidName, InvalidToken, Leader, Leadership, Lease, LockName, LockRequest, LockState, Locks, LossCause,
-    Mark, MemoryGate, Mode, Moment, OnDeadlock, OwnerId, PartyHandle, Release, Result, Revocation, RwLock,
-    Semaphore, SetRequest, Severity, Stake, Stale, States, Token, Waiter, Work, parse_duration,
+    Mark, MemoryGate, Mode, Moment, OnDeadlock, OwnerId, PartyHandle, Release, Result, Revocation,
+    RevokeMode, RwLock, Semaphore, SetRequest, Severity, Stake, Stale, States, Token, Waiter, Work,
+    parse_duration,
 };
 
 #[cfg(feature = "redis")]
@@ -71,6 +73,9 @@ pub use tollgate_redis::Initialized;
 
 pub use tollgate_core::capabilities;
 pub use tollgate_core::guarantees;
+/// For the command line, which completes URLs.
+#[doc(hidden)]
+pub use tollgate_core::url::{decoded, encoded};
 
 /// Compiles what README.md shows.
 #[cfg(doctest)]

@@ -5,7 +5,7 @@ use tollgate_mysql::{Dialect, MySqlConfig};
 
 use crate::url::Url;
 
-pub use tollgate_mysql::{MySqlFence, MySqlTransactions};
+pub use tollgate_mysql::{MySqlFence, MySqlTransactions, url_of};
 
 /// The schemes that name a MySQL or MariaDB.
 pub(crate) const SCHEMES: &[&str] = &["mysql", "mariadb"];
@@ -15,16 +15,43 @@ pub(crate) fn is_session(url: &Url<'_>) -> Result<bool> {
     match url.param("style") {
         None | Some("lease") => Ok(false),
         Some("session") => Ok(true),
-        Some(other) => Err(Error::invalid(format!(
-            "?style={other} is not known here; write lease, which is what is meant if nothing is said, or session"
-        ))),
+        Some(other) => {
+            Err(Error::invalid(format!("?style={other} is unknown; write lease (the default) or session")))
+        }
     }
 }
 
+/// The parameters that are ours; all others are as MySQL's programs and frameworks know them.
+const OURS: &[&str] = &[
+    "table_prefix",
+    "dialect",
+    "connections",
+    "owner",
+    "plain_password",
+    "style",
+    "ssl-mode",
+    "ca",
+    "cert",
+    "key",
+];
+
 /// Which server a URL names.
 pub(crate) fn config(url: &Url<'_>) -> Result<MySqlConfig> {
-    url.check_params(&["table_prefix", "dialect", "connections", "style", "ssl-mode", "ca", "cert", "key"])?;
+    url.check_params_beside(OURS, tollgate_mysql::PARAMETERS)?;
     let mut config = MySqlConfig::from_url(&format!("mysql:{}", url.rest))?;
+    let mut others = Vec::new();
+    for (name, _) in &url.params {
+        let known = match *name {
+            "ca" => "ssl-ca",
+            "cert" => "ssl-cert",
+            "key" => "ssl-key",
+            name if tollgate_mysql::PARAMETERS.contains(&name) => name,
+            _ => continue,
+        };
+        others.push((known, url.value(name)?.unwrap_or_default()));
+    }
+    config.set_parameters(&others)?;
+    crate::url::warn_once(config.notes());
     if let Some(prefix) = url.value("table_prefix")? {
         config.table_prefix = prefix;
     }
@@ -32,30 +59,21 @@ pub(crate) fn config(url: &Url<'_>) -> Result<MySqlConfig> {
         let known = Dialect::named(dialect);
         config.dialect = Some(known.ok_or_else(|| {
             Error::invalid(
-                "?dialect= is mysql or mariadb: whether tokens are counted in rows or by a sequence",
+                "?dialect= must be mysql (tokens are counted in rows) or mariadb (tokens come from a \
+                 sequence)",
             )
         })?);
     }
     if let Some(connections) = url.param("connections") {
         config.connections =
             connections.parse().ok().filter(|number| (1..=1000).contains(number)).ok_or_else(|| {
-                Error::invalid("?connections= is how many connections each runtime may open: 1 to 1000")
+                Error::invalid(
+                    "?connections= must be the number of connections that the program may open for its \
+                     requests: 1 to 1000",
+                )
             })?;
     }
-    let has_files = url.param("ca").or(url.param("cert")).or(url.param("key")).is_some();
-    config.tls = match url.param("ssl-mode") {
-        Some("required" | "verify_ca" | "verify_identity") => Some(url.tls_files()?),
-        None | Some("disabled") if !has_files => None,
-        None | Some("disabled") => {
-            return Err(Error::invalid(
-                "certificates are for encrypted connections; add ssl-mode=required to the URL",
-            ));
-        }
-        Some(other) => {
-            return Err(Error::invalid(format!(
-                "ssl-mode={other:?} is not known here; write disabled, or required: then the server's certificate is checked"
-            )));
-        }
-    };
+    config.owner = url.value("owner")?;
+    config.plain_password = crate::url::plain_password(url)?;
     Ok(config)
 }

@@ -14,7 +14,7 @@ use tollgate_redis::{Login, RedisConfig, Servers};
 
 use crate::url::Url;
 
-pub use tollgate_redis::{FencedCall, FencedScript, RedisFence};
+pub use tollgate_redis::{FencedCall, FencedScript, RedisFence, url_of};
 
 /// The schemes that name a Redis.
 pub(crate) const SCHEMES: &[&str] =

@@ -1,6 +1,6 @@
 //! `redlock://` URLs: several hosts, and what they have in common.
 
-use tollgate_core::{Error, Result, parse_duration};
+use tollgate_core::{BoxFuture, Error, Result, parse_duration};
 use tollgate_redis::{Initialized, RedlockConfig};
 
 use crate::url::Url;
@@ -17,7 +17,7 @@ pub(crate) fn config(url: &Url<'_>) -> Result<RedlockConfig> {
     };
     url.check_params(params)?;
     let wrong =
-        || Error::invalid("a URL of Redlock names its nodes: redlock://HOST:PORT,HOST:PORT,HOST:PORT/DB");
+        || Error::invalid("a Redlock URL names its nodes: redlock://HOST:PORT,HOST:PORT,HOST:PORT/DB");
     let rest = url.rest.strip_prefix("//").ok_or_else(wrong)?;
     // A password may have a slash in it only if it is written as %2F.
     let (hosts, database) = rest.split_once('/').unwrap_or((rest, ""));
@@ -62,18 +62,19 @@ pub(crate) fn config(url: &Url<'_>) -> Result<RedlockConfig> {
 ///
 /// # Errors
 /// `Unavailable` if a node cannot be reached, and `Config` if some of the nodes have been used before.
-pub async fn redlock_init(url: &str) -> Result<Initialized> {
-    init(url).await.map_err(|error| error.during("initialize"))
+pub fn redlock_init(url: &str) -> BoxFuture<'_, Result<Initialized>> {
+    Box::pin(async move { init(url).await.map_err(|error| error.during("initialize")) })
 }
 
 async fn init(url: &str) -> Result<Initialized> {
     let url = Url::parse(url)?;
     if !SCHEMES.contains(&url.scheme) {
         return Err(Error::invalid(format!(
-            "only the nodes of a redlock:// URL have a first start, {}: has none",
+            "only the nodes of a redlock:// URL need to be initialised, not those of {}:",
             url.scheme
         )));
     }
+    crate::connect::check_runtime(&url)?;
     tollgate_redis::redlock_init(&config(&url)?).await
 }
 

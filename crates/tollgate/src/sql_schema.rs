@@ -35,8 +35,8 @@ fn printed(url: &str) -> Result<String> {
             Some(_) => tollgate_postgres::ddl_of_advisory(&config),
         };
     }
-    Err(Error::invalid(format!(
-        "{}: is no database with tables; write postgres://HOST/DATABASE or mysql://HOST/DATABASE",
-        url.scheme
-    )))
+    crate::engines::check_is_built(url.scheme)?;
+    Err(Error::invalid(
+        "the URL names no database with tables; write postgres://HOST/DATABASE or mysql://HOST/DATABASE",
+    ))
 }

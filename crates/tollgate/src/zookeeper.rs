@@ -40,7 +40,7 @@ pub fn fence(url: &str) -> Result<ZooKeeperFence> {
     let url = Url::parse(url)?;
     if !SCHEMES.contains(&url.scheme) {
         return Err(Error::invalid(
-            "only ZooKeeper can check a lock that is on ZooKeeper; write zookeeper://HOST",
+            "only ZooKeeper can check a lock that is held on ZooKeeper; write zookeeper://HOST",
         ));
     }
     crate::connect::check_layers(&url)?;
@@ -69,23 +69,28 @@ pub(crate) fn config(url: &Url<'_>) -> Result<ZooKeeperConfig> {
     }
     if let Some(layout) = url.param("layout") {
         config.style = Style::named(layout).ok_or_else(|| {
-            Error::invalid("?layout= is curator, curator-rw or kazoo: whose locks to exclude")
+            Error::invalid(
+                "?layout= must be curator, curator-rw or kazoo: the client library whose locks are excluded",
+            )
         })?;
     }
     if let Some(acl) = url.param("acl") {
         config.access = Access::named(acl).ok_or_else(|| {
-            Error::invalid("?acl= is open, read or creator: who may use the nodes that are created")
+            Error::invalid(
+                "?acl= must be open, read or creator: it says which users may access the created nodes",
+            )
         })?;
         if config.access != Access::Open && config.login.is_none() {
             return Err(Error::invalid(
-                "only who logs in can keep nodes for themselves: write USER:PASSWORD@HOST, or leave ?acl= out",
+                "only a user that logs in can restrict nodes to itself: write USER:PASSWORD@HOST, or leave \
+                 ?acl= out",
             ));
         }
     }
     if let Some(tick) = url.param("tick") {
         config.tick = parse_duration(tick).map_err(|wrong| Error::invalid(format!("tick: {wrong}")))?;
         if config.tick.is_zero() {
-            return Err(Error::invalid("?tick= is ZooKeeper's tickTime, like 2s; it is never zero"));
+            return Err(Error::invalid("?tick= must be ZooKeeper's tickTime, such as 2s; it is never zero"));
         }
     }
     Ok(config)

@@ -1,16 +1,16 @@
-//! A contender that can be stopped in the middle of a measurement.
+//! A contender that can be stopped during a measurement.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tollgate_bench::{Client, Contender, Held, Waiting};
 
-/// Says to every [`Stoppable`] that has a copy that it is over.
+/// The stop flag that all [`Stoppable`]s with a copy of it obey.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// From now on nobody gets a lock. Those who wait already still do.
+    /// From now on no lock is taken. Acquires that wait already still end with a grant.
     pub(super) fn stop(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -21,7 +21,7 @@ impl Stop {
     }
 }
 
-/// Another contender, until it is stopped. It costs the measurement no more than a look at a flag.
+/// Another contender, until it is stopped. It costs the measurement one look at a flag.
 pub(super) struct Stoppable<C> {
     contender: C,
     stop: Stop,

@@ -1,4 +1,4 @@
-//! What `run` and its guardian tell each other: JSON, a line each.
+//! The messages between `run` and its guardian: JSON, one per line.
 
 use std::io::{BufRead, BufReader, Read, Write};
 
@@ -7,52 +7,55 @@ use tollgate::Moment;
 
 use super::sentence::{Terms, Why};
 
-/// Names the descriptor of the socket in the guardian's environment; that it is there makes it a guardian.
+/// The environment variable with the descriptor of the guardian's socket; its presence makes a
+/// process a guardian.
 pub(crate) const ENV: &str = "TOLLGATE_GUARDIAN";
 
-/// What the guardian calls itself, so that people who look at processes know it.
+/// The process name of the guardian, as tools like `ps` show it.
 pub(crate) const ARG0: &str = "tollgate-guardian";
 
-/// From `run`.
+/// A message from `run` to the guardian.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// Start the command. It must end by `deadline`, if there is one.
+    /// Start the command, which must end by `deadline`, if there is one.
     Start {
         terms: Terms,
         deadline: Option<Moment>,
         /// The process group that gets the terminal back when the command is done.
         home: i32,
     },
-    /// There is a new deadline.
+    /// The deadline has changed.
     Deadline(Option<Moment>),
-    /// The lock is lost already.
-    Lost,
+    /// The lock is lost. The engine may still keep it for this holder until the holder has left.
+    Lost { still_kept: bool },
     /// Pass this signal on to the command.
     Signal(i32),
-    /// Put the command back in the foreground and let it go on.
+    /// Put the command back in the foreground and continue it.
     Resume,
 }
 
-/// From the guardian.
+/// A message from the guardian to `run`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum News {
     Started,
-    /// It knows the deadline: it is alive.
+    /// The guardian knows the deadline, so it is alive.
     Heard,
-    /// The command could not be started; what the operating system said.
+    /// The command could not be started, with the error of the operating system.
     NotStarted(i32),
-    /// It was stopped by this signal.
+    /// The command was stopped by this signal.
     Stopped(i32),
-    /// It was asked to end, or killed.
+    /// The command was asked to end, or killed.
     Ending(Why),
-    /// It ended, with this code or by this signal.
+    /// This process of the command belongs to another user, and cannot be ended.
+    OutOfReach(i32),
+    /// The command ended with this exit code, or by this signal.
     Exited(i32),
     Killed(i32),
-    /// It and everything it started are gone.
+    /// The command and every process that it started are gone.
     Gone,
 }
 
-/// The socket's reading side, in the guardian, where nothing is asynchronous.
+/// The reading end of the socket, in the guardian, which is not asynchronous.
 pub(super) struct Orders<R> {
     lines: BufReader<R>,
 }
@@ -77,7 +80,7 @@ impl<R: Read> Orders<R> {
     }
 }
 
-/// Tells `run`. If it is gone, nobody needs to know.
+/// Sends a message to `run`. A `run` that has died needs none, so a failure is ignored.
 pub(super) fn tell(mut socket: impl Write, news: &News) {
     if let Ok(line) = serde_json::to_string(news) {
         let _ = socket.write_all(format!("{line}\n").as_bytes());

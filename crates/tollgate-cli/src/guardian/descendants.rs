@@ -1,31 +1,47 @@
-//! Everything a process started, and everything that started: found in /proc, ended without mercy.
+//! All descendants of a process: found in /proc, and killed.
 //!
-//! The process at the root is a subreaper, so that descendants whose parents died become its children,
-//! whatever sessions and groups they made for themselves. Whether anybody is left is not decided here but by
-//! `wait`: a process without children has no descendants.
+//! The process at the root is a subreaper, so that descendants whose parents died become its
+//! children, whatever sessions and groups they made for themselves. Whether a descendant is left is
+//! not decided here but by `wait`: a process without children has no descendants.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal};
 
-/// How long killing goes on without a look at anything else.
+/// How long one call kills new descendants before it returns.
 const ROUND: Duration = Duration::from_millis(100);
 
-/// Sends `signal` to every descendant of `root`.
-pub(crate) fn signal_all(root: Pid, signal: Signal) {
-    signal_unseen(root, signal, &mut HashSet::new());
+/// Sends `signal` to every descendant of `root`. Returns a descendant that belongs to another user,
+/// if there is one: it cannot be signalled.
+pub(crate) fn signal_all(root: Pid, signal: Signal) -> Option<i32> {
+    signal_unseen(root, signal, &mut HashSet::new()).refused
 }
 
-/// Kills every descendant of `root` and whoever is born meanwhile, until nobody new is found. To be repeated
-/// until `wait` says that nobody is left.
-pub(crate) fn kill_all(root: Pid) {
+/// Kills every descendant of `root`, including those that are started meanwhile, until no new one
+/// is found. To be repeated until `wait` says that none is left. Returns a descendant that belongs
+/// to another user, and so cannot be killed.
+pub(crate) fn kill_all(root: Pid) -> Option<i32> {
     let until = Instant::now() + ROUND;
-    let mut seen = HashSet::new();
-    while signal_unseen(root, Signal::KILL, &mut seen) && Instant::now() < until {}
+    let (mut seen, mut refused) = (HashSet::new(), None);
+    loop {
+        let round = signal_unseen(root, Signal::KILL, &mut seen);
+        refused = refused.or(round.refused);
+        if !round.found || Instant::now() >= until {
+            return refused;
+        }
+    }
 }
 
-/// Collects children that have ended. Tells whether any is left.
+/// The result of one round of signals.
+struct Round {
+    /// Whether there was a process that had not been seen before.
+    found: bool,
+    /// A process that may not be signalled.
+    refused: Option<i32>,
+}
+
+/// Reaps children that have ended. Says whether any is left.
 pub(crate) fn reap() -> bool {
     loop {
         match rustix::process::wait(WaitOptions::NOHANG) {
@@ -36,14 +52,15 @@ pub(crate) fn reap() -> bool {
     }
 }
 
-/// Signals whoever of the descendants is not in `seen` yet; tells whether there was anybody.
+/// Signals the descendants that are not in `seen` yet.
 ///
-/// Zombies are signalled too: a process whose first thread has ended looks like one while others run.
-fn signal_unseen(root: Pid, signal: Signal, seen: &mut HashSet<i32>) -> bool {
+/// Zombies are signalled too: a process whose first thread has ended looks like a zombie while its
+/// other threads run.
+fn signal_unseen(root: Pid, signal: Signal, seen: &mut HashSet<i32>) -> Round {
     let tree = Tree::look();
     let mut open = vec![root.as_raw_pid()];
     let mut visited = HashSet::new();
-    let mut found = false;
+    let mut round = Round { found: false, refused: None };
     while let Some(parent) = open.pop() {
         if !visited.insert(parent) {
             continue;
@@ -51,32 +68,38 @@ fn signal_unseen(root: Pid, signal: Signal, seen: &mut HashSet<i32>) -> bool {
         for child in tree.children(parent) {
             open.push(child);
             if seen.insert(child) {
-                found = true;
-                signal_child(child, parent, root, signal);
+                round.found = true;
+                if !signal_child(child, parent, root, signal) {
+                    // The first one is an ancestor of the others. It is the one to report: its
+                    // children come and go.
+                    round.refused.get_or_insert(child);
+                }
             }
         }
     }
-    found
+    round
 }
 
-/// Signals `pid` through a descriptor, if the process behind it is still a child of `parent`, or of `root`
-/// because the parent has died: the number may have been given to a stranger since we looked.
-fn signal_child(pid: i32, parent: i32, root: Pid, signal: Signal) {
+/// Signals `pid` through a descriptor, if the process behind it is still a child of `parent`, or of
+/// `root` because the parent has died: the pid may have been reused since /proc was read. Returns
+/// `false` if this user may not signal it.
+fn signal_child(pid: i32, parent: i32, root: Pid, signal: Signal) -> bool {
     let Some(process) = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else {
-        return;
+        return true;
     };
-    let now = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok().and_then(|stat| parent_in(&stat));
-    if now.is_some_and(|now| now == parent || now == root.as_raw_pid()) {
-        // It may be gone by now, which is as good.
-        let _ = pidfd_send_signal(process, signal);
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    if parent_in(&stat).is_some_and(|now| now == parent || now == root.as_raw_pid()) {
+        // A process that is already gone needs no signal; a zombie ends when it is reaped.
+        return pidfd_send_signal(process, signal) != Err(rustix::io::Errno::PERM) || is_zombie(&stat);
     }
+    true
 }
 
-/// Who is whose child.
+/// The children of each process.
 enum Tree {
-    /// The kernel lists a process's children: asked only for those that matter.
+    /// The kernel lists the children of a process: it is asked for the processes that matter.
     Listed,
-    /// It does not, so everybody was asked for their parent.
+    /// The kernel does not, so the parent of every process was read.
     Parents(HashMap<i32, Vec<i32>>),
 }
 
@@ -123,10 +146,15 @@ fn numbers_in(folder: &str) -> impl Iterator<Item = i32> + use<> {
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
-/// The parent in a line of /proc/PID/stat. The command's name comes before it, in parentheses, and may
-/// contain anything.
+/// The parent in a line of /proc/PID/stat. The command's name comes before it, in parentheses, and
+/// may contain anything.
 fn parent_in(stat: &str) -> Option<i32> {
     stat[stat.rfind(')')? + 1..].split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// Whether a line of /proc/PID/stat is that of a zombie.
+fn is_zombie(stat: &str) -> bool {
+    stat.rfind(')').is_some_and(|end| stat[end + 1..].trim_start().starts_with('Z'))
 }
 
 #[cfg(test)]

@@ -5,16 +5,16 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tollgate::Moment;
 
-/// How a command is ended when its lock is.
+/// How a command is ended when its lock is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Terms {
-    /// Between asking and killing; `None`: it is killed without being asked.
+    /// The time between SIGTERM and SIGKILL; `None`: SIGKILL without SIGTERM.
     pub(crate) grace: Option<Duration>,
-    /// How long before the deadline it is killed, so that it is gone by then.
+    /// How long before the deadline the command is killed, so that it is gone by then.
     pub(crate) lead: Duration,
-    /// Whether deadlines matter at all.
+    /// Whether the command is ended at a deadline at all.
     pub(crate) enforced: bool,
-    /// How long it may go on after a SIGTERM that was passed on.
+    /// How long the command may run after a SIGTERM that was passed on.
     pub(crate) kill_after: Duration,
 }
 
@@ -23,7 +23,8 @@ impl Terms {
     const MOST_GRACE: Duration = Duration::from_secs(5);
     const MOST_LEAD: Duration = Duration::from_millis(100);
 
-    /// For a lock that is held for `time` at a stretch: its ttl, or all that it may be held.
+    /// The terms for a lock that is held for `time` without a renewal: its ttl, or --max-hold if
+    /// that is shorter.
     pub(crate) fn new(time: Duration, ask_first: bool, enforced: bool, kill_after: Duration) -> Self {
         Self {
             grace: ask_first.then(|| (time / 4).min(Self::MOST_GRACE)),
@@ -34,7 +35,7 @@ impl Terms {
     }
 }
 
-/// What is due for a command.
+/// The next action on a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Due {
     Nothing,
@@ -47,47 +48,54 @@ pub(super) enum Due {
 pub(crate) enum Why {
     /// The lock is lost, or about to be.
     Lock,
-    /// It did not heed a SIGTERM that was passed on.
+    /// It did not end after a SIGTERM that was passed on.
     Term,
 }
 
-/// The command's fate, as far as it is known.
+/// When the command has to end, as far as it is known.
 #[derive(Debug, Clone)]
 pub(super) struct Sentence {
     terms: Terms,
-    /// When the lock must be expected to be gone, unless it is renewed.
+    /// When the lock ends unless it is renewed.
     deadline: Moment,
-    /// How long before that it is asked to end.
+    /// How long before the deadline the command is asked to end.
     notice: Duration,
-    /// When the lock was lost for good: no renewal helps any more.
+    /// When the command has to be gone because the lock is lost for good, so that no renewal helps.
     lost: Option<Moment>,
-    /// When it has had enough time after a SIGTERM.
+    /// When the time after a SIGTERM that was passed on is over.
     heed_by: Moment,
     asked: bool,
 }
 
 impl Sentence {
-    pub(super) fn new(terms: Terms, told: Option<Moment>, now: Moment) -> Self {
+    pub(super) fn new(terms: Terms, first_deadline: Option<Moment>, now: Moment) -> Self {
         let (deadline, notice) = (Moment::ZERO, Duration::ZERO);
         let mut sentence = Self { terms, deadline, notice, lost: None, heed_by: Moment::MAX, asked: false };
-        sentence.set_deadline(told, now);
+        sentence.set_deadline(first_deadline, now);
         sentence
     }
 
-    /// The lock is held until `deadline`. Whoever was asked to end because of an earlier one is asked again.
+    /// The lock is held until `deadline`. A command that was asked to end keeps the deadline that
+    /// it was asked for: a later successful renewal does not revoke the decision.
     pub(super) fn set_deadline(&mut self, deadline: Option<Moment>, now: Moment) {
         let deadline = deadline.unwrap_or(Moment::MAX);
+        if self.asked && deadline >= self.deadline {
+            return;
+        }
         if deadline != self.deadline {
             self.deadline = deadline;
-            // A deadline that is closer than a ttl from the start is renewed in time all the same.
+            // A deadline that is less than a ttl away from the start is still renewed in time.
             self.notice = self.terms.grace.unwrap_or_default().min(deadline.since(now) / 4);
         }
-        self.asked &= now >= self.ask_at();
     }
 
-    /// The lock is lost already: now, or after the grace but not after the deadline.
-    pub(super) fn lock_lost(&mut self, now: Moment) {
-        self.lost.get_or_insert(now);
+    /// The lock is lost. If the engine still keeps it for this holder, as after an operator asked
+    /// the holder to leave, the command has its grace, but not beyond the deadline. Otherwise the
+    /// next holder may already have the lock, and the command is killed at once.
+    pub(super) fn lock_lost(&mut self, still_kept: bool, now: Moment) {
+        let grace = self.terms.grace.filter(|_| still_kept).unwrap_or_default();
+        let by = now + grace;
+        self.lost = Some(self.lost.map_or(by, |lost| lost.min(by)));
     }
 
     /// A SIGTERM was passed on to the command.
@@ -95,7 +103,7 @@ impl Sentence {
         self.heed_by = self.heed_by.min(now + self.terms.kill_after);
     }
 
-    /// What is to be done now; asking is due once.
+    /// The action that is due now; asking is due once.
     pub(super) fn due(&mut self, now: Moment) -> Due {
         if now >= self.kill_at() {
             return Due::Kill(Why::Lock);
@@ -110,7 +118,7 @@ impl Sentence {
         Due::Nothing
     }
 
-    /// When to look again.
+    /// When the next action may be due.
     pub(super) fn next(&self) -> Moment {
         let kill_at = self.kill_at().min(self.heed_by);
         if self.asked { kill_at } else { self.ask_at().min(kill_at) }
@@ -122,7 +130,8 @@ impl Sentence {
         }
         let by_deadline =
             if self.deadline == Moment::MAX { Moment::MAX } else { self.deadline - self.notice };
-        self.lost.map_or(by_deadline, |lost| lost.min(by_deadline))
+        // A lost lock is a reason to ask at once, however long the command may still run.
+        self.lost.map_or(by_deadline, |_| Moment::ZERO)
     }
 
     fn kill_at(&self) -> Moment {
@@ -131,7 +140,7 @@ impl Sentence {
         }
         let by_deadline =
             if self.deadline == Moment::MAX { Moment::MAX } else { self.deadline - self.terms.lead };
-        self.lost.map_or(by_deadline, |lost| (lost + self.terms.grace.unwrap_or_default()).min(by_deadline))
+        self.lost.map_or(by_deadline, |lost| lost.min(by_deadline))
     }
 }
 
@@ -160,14 +169,21 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_moves_the_sentence_and_the_next_one_asks_again() {
+    fn a_renewal_moves_the_sentence() {
+        let mut sentence = sentence(4, true, true, Some(100));
+        sentence.set_deadline(Some(at(200)), at(98));
+        assert_eq!(sentence.due(at(198)), Due::Nothing);
+        assert_eq!(sentence.due(at(199)), Due::Ask(Why::Lock));
+    }
+
+    #[test]
+    fn a_command_that_was_asked_to_end_is_gone_by_the_deadline_it_was_asked_for() {
         let mut sentence = sentence(4, true, true, Some(100));
         assert_eq!(sentence.due(at(99)), Due::Ask(Why::Lock));
         sentence.set_deadline(Some(at(200)), at(99));
-        assert_eq!(sentence.due(at(198)), Due::Nothing);
-        assert_eq!(sentence.due(at(199)), Due::Ask(Why::Lock));
-        sentence.set_deadline(None, at(199));
-        assert_eq!(sentence.due(at(1000)), Due::Nothing);
+        sentence.set_deadline(None, at(99));
+        assert_eq!(sentence.due(at(99)), Due::Nothing);
+        assert_eq!(sentence.due(at(100)), Due::Kill(Why::Lock));
     }
 
     #[test]
@@ -185,24 +201,39 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_lock_leaves_the_grace_but_never_more_than_the_deadline() {
+    fn a_lock_that_is_kept_for_its_holder_leaves_the_grace_but_never_more_than_the_deadline() {
         let mut lost = sentence(40, true, true, Some(100));
-        lost.lock_lost(at(50));
+        lost.lock_lost(true, at(50));
         assert_eq!(lost.due(at(50)), Due::Ask(Why::Lock));
         assert_eq!(lost.due(at(54)), Due::Nothing);
         assert_eq!(lost.due(at(55)), Due::Kill(Why::Lock));
         let mut without_grace = sentence(40, false, true, None);
-        without_grace.lock_lost(at(50));
+        without_grace.lock_lost(true, at(50));
         assert_eq!(without_grace.due(at(50)), Due::Kill(Why::Lock));
         let mut near = sentence(40, true, true, Some(52));
-        near.lock_lost(at(50));
+        near.lock_lost(true, at(50));
         assert_eq!(near.due(at(52)), Due::Kill(Why::Lock));
+    }
+
+    #[test]
+    fn a_lock_that_is_gone_leaves_no_grace() {
+        let mut gone = sentence(40, true, true, Some(100));
+        gone.lock_lost(false, at(50));
+        assert_eq!(gone.due(at(50)), Due::Kill(Why::Lock));
+        let mut taken_away_later = sentence(40, true, true, Some(100));
+        taken_away_later.lock_lost(true, at(50));
+        assert_eq!(taken_away_later.due(at(50)), Due::Ask(Why::Lock));
+        taken_away_later.lock_lost(false, at(51));
+        assert_eq!(taken_away_later.due(at(51)), Due::Kill(Why::Lock));
+        let mut not_enforced = sentence(40, true, false, Some(100));
+        not_enforced.lock_lost(false, at(50));
+        assert_eq!(not_enforced.due(at(50)), Due::Nothing);
     }
 
     #[test]
     fn another_locks_renewal_is_no_reprieve_for_a_lost_one() {
         let mut sentence = sentence(40, true, true, Some(100));
-        sentence.lock_lost(at(50));
+        sentence.lock_lost(true, at(50));
         assert_eq!(sentence.due(at(50)), Due::Ask(Why::Lock));
         sentence.set_deadline(Some(at(200)), at(51));
         assert_eq!(sentence.due(at(52)), Due::Nothing);
@@ -212,7 +243,7 @@ mod tests {
     #[test]
     fn what_is_ignored_ends_only_by_a_signal() {
         let mut ignored = sentence(40, true, false, Some(10));
-        ignored.lock_lost(at(50));
+        ignored.lock_lost(false, at(50));
         assert_eq!(ignored.due(at(60)), Due::Nothing);
         ignored.term_passed_on(at(60));
         assert_eq!(ignored.due(at(70)), Due::Kill(Why::Term));

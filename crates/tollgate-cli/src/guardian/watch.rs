@@ -1,5 +1,7 @@
-//! The guardian's life: start the command, watch orders, children and the clock, and leave nobody behind.
+//! The guardian's main loop: it starts the command, handles orders, children and deadlines, and
+//! leaves no process behind.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
@@ -14,22 +16,24 @@ use super::descendants;
 use super::sentence::{Due, Sentence, Why};
 use crate::clock::now;
 use crate::exit::Exit;
-use crate::sys;
 use crate::terminal::{Terminal, is_from_terminal};
+use crate::{show, sys};
 
-/// How soon killing is repeated while somebody is left.
+/// How soon killing is repeated while a descendant is left, and while those that are left cannot be
+/// killed.
 const AGAIN: Duration = Duration::from_millis(2);
+const AGAIN_OUT_OF_REACH: Duration = Duration::from_millis(100);
 
 /// Runs as the guardian, if `run` started this process as one.
 pub(crate) fn run_if_asked() -> Option<Exit> {
-    // The variable alone may be inherited from anywhere.
+    // The variable alone proves nothing: it may be inherited.
     let arg0 = std::env::args_os().next()?;
     let descriptor = std::env::var(ENV).ok().filter(|_| arg0 == ARG0)?.parse().ok()?;
     let socket = sys::adopt_socket(descriptor).ok()?;
     Some(match serve(&socket) {
         Ok(()) => Exit::OK,
         Err(error) => {
-            crate::tell::error(&format!("the guardian cannot work: {error}"));
+            crate::tell::error(&format!("the guardian process failed: {error}"));
             Exit::UNEXPECTED
         }
     })
@@ -40,7 +44,7 @@ fn serve(socket: &UnixStream) -> std::io::Result<()> {
     rustix::process::set_child_subreaper(Some(me))?;
     let signals = sys::Signals::take()?;
     let mut orders = Orders::new(socket);
-    // Nothing was started yet, so nothing is left behind if `run` is gone already.
+    // The command was not started yet, so nothing is left behind if `run` is already gone.
     let Some(Order::Start { terms, deadline, home }) = orders.next() else { return Ok(()) };
     let mut guardian = Guardian::new(socket, me, home, Sentence::new(terms, deadline, now()));
     let command: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -52,10 +56,10 @@ fn serve(socket: &UnixStream) -> std::io::Result<()> {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        let told = !ready[0].revents().is_empty();
+        let has_orders = !ready[0].revents().is_empty();
         signals.drain();
         guardian.look_at_children();
-        if told && !guardian.orphaned {
+        if has_orders && !guardian.orphaned {
             loop {
                 guardian.obey(orders.next());
                 if !orders.has_more() {
@@ -72,25 +76,27 @@ fn serve(socket: &UnixStream) -> std::io::Result<()> {
 struct Guardian<'a> {
     socket: &'a UnixStream,
     me: Pid,
-    /// The process group of `run`, to which the terminal goes back.
+    /// The process group of `run`, which gets the terminal back.
     home: i32,
     command: Option<Pid>,
     sentence: Sentence,
     terminal: Option<Terminal>,
-    /// What `run` knows already.
-    told: Option<Why>,
+    /// The reason for the end of the command that was reported to `run` last.
+    reported: Option<Why>,
     /// Everything is being killed.
     killing: bool,
-    /// `run` is gone: nothing may live on.
+    /// `run` is gone: no process of the command may live on.
     orphaned: bool,
-    /// Nobody is left.
+    /// Processes that belong to another user, and so cannot be ended.
+    out_of_reach: HashSet<i32>,
+    /// No descendant is left.
     alone: bool,
 }
 
 impl<'a> Guardian<'a> {
     fn new(socket: &'a UnixStream, me: Pid, home: i32, sentence: Sentence) -> Self {
         let terminal = Terminal::if_in_foreground(home);
-        let (command, told) = (None, None);
+        let (command, reported) = (None, None);
         Self {
             socket,
             me,
@@ -98,9 +104,10 @@ impl<'a> Guardian<'a> {
             command,
             sentence,
             terminal,
-            told,
+            reported,
             killing: false,
             orphaned: false,
+            out_of_reach: HashSet::new(),
             alone: false,
         }
     }
@@ -124,11 +131,12 @@ impl<'a> Guardian<'a> {
         }
     }
 
-    /// How long there is nothing to do unless something happens.
+    /// How long to wait for an order or a child before something is due.
     fn until_next(&self) -> Option<Timespec> {
         let wait = if self.killing || self.orphaned {
-            // Killing is repeated until nobody is left: who was being born when we looked was missed.
-            AGAIN
+            // Killing is repeated until no descendant is left: one that was being forked during the
+            // look was missed.
+            if self.out_of_reach.is_empty() { AGAIN } else { AGAIN_OUT_OF_REACH }
         } else {
             match self.sentence.next() {
                 Moment::MAX => return None,
@@ -145,14 +153,15 @@ impl<'a> Guardian<'a> {
                 self.sentence.set_deadline(deadline, now());
                 tell(self.socket, &News::Heard);
             }
-            Some(Order::Lost) => self.sentence.lock_lost(now()),
+            Some(Order::Lost { still_kept }) => self.sentence.lock_lost(still_kept, now()),
             Some(Order::Signal(number)) => self.pass_on(number),
             Some(Order::Resume) => self.resume(),
             Some(Order::Start { .. }) => {}
         }
     }
 
-    /// Passes a signal on to the command's group, or to whatever the command has left behind.
+    /// Passes a signal on to the command's group, or to the processes that the command has left
+    /// behind.
     fn pass_on(&mut self, number: i32) {
         let Some(signal) = Signal::from_named_raw(number) else { return };
         if signal == Signal::TERM {
@@ -160,20 +169,48 @@ impl<'a> Guardian<'a> {
         }
         self.signal(signal);
         if signal == Signal::TERM {
-            // One that is stopped must go on to hear of it.
+            // A stopped process must be continued to receive the signal.
             self.signal(Signal::CONT);
         }
     }
 
-    fn signal(&self, signal: Signal) {
+    fn signal(&mut self, signal: Signal) {
         match self.command {
-            // The group may be gone by now.
-            Some(command) => drop(kill_process_group(command, signal)),
-            None => descendants::signal_all(self.me, signal),
+            Some(command) => {
+                // Any other error means that the group is gone by now.
+                if kill_process_group(command, signal) == Err(rustix::io::Errno::PERM) {
+                    self.note_out_of_reach(Some(command.as_raw_pid()));
+                }
+            }
+            None => {
+                let refused = descendants::signal_all(self.me, signal);
+                self.note_out_of_reach(refused);
+            }
         }
     }
 
-    /// Lets the command go on, in the foreground if its job is there now.
+    /// Reports each process that belongs to another user once: to `run`, or on stderr if `run` is
+    /// gone.
+    fn note_out_of_reach(&mut self, refused: Option<i32>) {
+        let Some(pid) = refused.filter(|pid| self.out_of_reach.insert(*pid)) else { return };
+        if self.orphaned {
+            // A full pipe must not keep the guardian from killing.
+            let stderr = std::io::stderr();
+            let mut ready = [PollFd::new(&stderr, PollFlags::OUT)];
+            let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+            if poll(&mut ready, Some(&at_once)).is_err() || !ready[0].revents().contains(PollFlags::OUT) {
+                return;
+            }
+            crate::tell::note(&format!(
+                "tollgate run is gone, and {}. It keeps running, without a lock once the ttl has ended: end it with `sudo kill {pid}`",
+                show::out_of_reach(pid)
+            ));
+        } else {
+            tell(self.socket, &News::OutOfReach(pid));
+        }
+    }
+
+    /// Continues the command, in the foreground if its job is there now.
     fn resume(&mut self) {
         self.terminal = Terminal::if_in_foreground(self.home);
         if let (Some(terminal), Some(command)) = (&self.terminal, self.command) {
@@ -182,29 +219,33 @@ impl<'a> Guardian<'a> {
         self.signal(Signal::CONT);
     }
 
-    /// Does what is due.
+    /// Performs the action that is due.
     fn carry_out(&mut self) {
         if self.orphaned {
-            return descendants::kill_all(self.me);
+            let refused = descendants::kill_all(self.me);
+            return self.note_out_of_reach(refused);
         }
         match self.sentence.due(now()) {
             Due::Nothing => {}
             Due::Ask(why) => {
                 self.say_ending(why);
-                descendants::signal_all(self.me, Signal::TERM);
+                let refused = descendants::signal_all(self.me, Signal::TERM);
                 descendants::signal_all(self.me, Signal::CONT);
+                self.note_out_of_reach(refused);
             }
             Due::Kill(why) => {
                 self.killing = true;
                 self.say_ending(why);
-                descendants::kill_all(self.me);
+                let refused = descendants::kill_all(self.me);
+                self.note_out_of_reach(refused);
             }
         }
     }
 
-    /// Once for each reason: `run` may be stopped, and a socket that is full would stop us too.
+    /// Reports the end of the command once for each reason: `run` may be stopped, and a full socket
+    /// would block the guardian.
     fn say_ending(&mut self, why: Why) {
-        if self.told.replace(why) != Some(why) {
+        if self.reported.replace(why) != Some(why) {
             tell(self.socket, &News::Ending(why));
         }
     }
@@ -223,7 +264,7 @@ impl<'a> Guardian<'a> {
         }
     }
 
-    /// The command itself ended or stopped.
+    /// Handles the end or the stop of the command itself.
     fn note(&mut self, status: WaitStatus) {
         let news = if let Some(signal) = status.stopping_signal() {
             News::Stopped(signal)

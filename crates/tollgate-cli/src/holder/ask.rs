@@ -1,4 +1,4 @@
-//! Asking a holder, by the grant it keeps.
+//! Requests to a holder process: extend and release of the grant it keeps.
 
 use std::io::ErrorKind as IoErrorKind;
 use std::os::fd::OwnedFd;
@@ -14,10 +14,10 @@ use super::channel::{Channel, Reply, Request};
 use crate::clock::now;
 use crate::show;
 
-/// A holder answers at once, unless somebody has stopped it.
+/// How long a holder may take to answer. It answers at once, unless it is stopped.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Has the holder at `path` keep `grant` for `ttl` from now; the grant as it is then.
+/// Has the holder at `path` keep `grant` for `ttl` from now; returns the new grant.
 pub(crate) async fn extend(path: &Path, grant: &Grant, ttl: Duration) -> Result<Grant> {
     let asked = async {
         match Asked::ask(path, grant, &Request::Extend { owner: grant.owner, ttl }).await?.reply {
@@ -29,7 +29,7 @@ pub(crate) async fn extend(path: &Path, grant: &Grant, ttl: Duration) -> Result<
     asked.await.map_err(|error: Error| error.during("extend").on(&grant.name))
 }
 
-/// Has the holder at `path` let go of `grant`, and waits until the process is gone.
+/// Has the holder at `path` release `grant`, and waits until the process is gone.
 pub(crate) async fn release(path: &Path, grant: &Grant) -> Result<()> {
     let asked = async {
         let mut asked = Asked::ask(path, grant, &Request::Release { owner: grant.owner }).await?;
@@ -41,7 +41,7 @@ pub(crate) async fn release(path: &Path, grant: &Grant) -> Result<()> {
     asked.await.map_err(|error: Error| error.during("release").on(&grant.name))
 }
 
-/// A holder that has answered.
+/// A holder process that has answered a request.
 struct Asked {
     channel: Channel,
     process: Option<OwnedFd>,
@@ -54,13 +54,14 @@ impl Asked {
         if grant.deadline == Deadline::Unknown {
             return Err(Error::new(
                 ErrorKind::Lost,
-                "the lock is lost: the grant comes from before a reboot, or from another host, where it must be used",
+                "the lock is lost: the grant is older than the last reboot, or comes from another host, where it must be used",
             ));
         }
         let socket = UnixStream::connect(path).await.map_err(|error| unreachable(path, grant, error))?;
         let channel = Channel::new(socket);
         let pid = channel.peer();
-        // Before it answers, so that it is surely this process and not a later one with its number.
+        // Opened before the reply, so that it is this process and not a later one with the same
+        // pid.
         let process = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         let who =
             pid.map_or_else(|| "the holder process".to_owned(), |pid| format!("the holder process {pid}"));
@@ -71,7 +72,7 @@ impl Asked {
         };
         match tokio::time::timeout(PATIENCE, answer).await {
             Ok(Some(reply)) => Ok(Self { reply, ..asked }),
-            // It ended just now, and the lock with it.
+            // The holder has just ended, and the lock with it.
             Ok(None) => asked.until_gone().await.and_then(|()| Err(lost())),
             Err(_) => Err(asked.silent()),
         }
@@ -85,7 +86,7 @@ impl Asked {
                 poll(&mut [PollFd::new(process, PollFlags::IN)], timeout.as_ref())
                     .is_ok_and(|ready| ready > 0)
             }
-            // The kernel closes its end when it ends.
+            // The kernel closes the holder's end of the socket when the holder ends.
             None => tokio::time::timeout(PATIENCE, self.channel.hear::<Reply>()).await.is_ok(),
         };
         if gone { Ok(()) } else { Err(self.silent()) }
@@ -103,7 +104,7 @@ impl Asked {
 fn lost() -> Error {
     Error::new(
         ErrorKind::Lost,
-        "the lock is lost: its time was over, or it was released or broken; take it again",
+        "the lock is lost: its ttl ended, or it was released or broken; take it again",
     )
 }
 
@@ -113,24 +114,25 @@ fn unreachable(path: &Path, grant: &Grant, error: std::io::Error) -> Error {
     }
     let path = path.display();
     match error.kind() {
-        // A holder removes its socket when it ends, and one that was killed answers no more.
+        // A holder removes its socket when it ends; the socket of a killed holder refuses
+        // connections.
         IoErrorKind::NotFound | IoErrorKind::ConnectionRefused | IoErrorKind::ConnectionReset => lost(),
         IoErrorKind::PermissionDenied => Error::new(
             ErrorKind::Denied,
             format!(
-                "another user holds it, and {path} is closed to this one; do this as the user who took the lock"
+                "another user holds the lock, and this user may not open {path}; run this as the user that took the lock"
             ),
         ),
         IoErrorKind::InvalidInput | IoErrorKind::NotADirectory => {
-            Error::invalid(format!("the grant is damaged: no holder can be at {path:?}"))
+            Error::invalid(format!("the grant is damaged: {path:?} cannot be the socket of a holder process"))
         }
-        _ => Error::new(ErrorKind::Unavailable, format!("the holder at {path} cannot be reached"))
+        _ => Error::new(ErrorKind::Unavailable, format!("the holder process at {path} cannot be reached"))
             .caused_by(error),
     }
 }
 
-/// A holder removes its socket, but never the folder: if that is gone, as after a logout, the lock is held all the
-/// same.
+/// The error for a holder whose folder was removed, as after a logout: the lock is still held,
+/// because a holder removes its socket but never the folder.
 fn out_of_reach(path: &Path, grant: &Grant) -> Option<Error> {
     let folder = path.parent()?;
     let is_gone = std::fs::symlink_metadata(folder).is_err_and(|error| error.kind() == IoErrorKind::NotFound);
@@ -143,8 +145,8 @@ fn out_of_reach(path: &Path, grant: &Grant) -> Option<Error> {
     Some(Error::new(
         ErrorKind::Unavailable,
         format!(
-            "its holder cannot be reached, because the folder {folder} was removed; the lock is held for {left} more, \
-             or until tollgate break takes it away"
+            "the holder process cannot be reached, because the folder {folder} was removed; the lock is held for {left} \
+             more, or until tollgate break takes it away"
         ),
     ))
 }

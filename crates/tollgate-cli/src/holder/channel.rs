@@ -1,4 +1,4 @@
-//! What a holder and others tell each other: JSON, a line each.
+//! The messages between a holder process and its clients: JSON, one per line.
 
 use std::os::fd::RawFd;
 use std::path::PathBuf;
@@ -11,67 +11,69 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tollgate::{Grant, Moment, OwnerId};
 
-/// Names the descriptor of the socket in the holder's environment; that it is there makes it a holder.
+/// The environment variable with the descriptor of the holder's socket; its presence makes a
+/// process a holder.
 pub(super) const ENV: &str = "TOLLGATE_HOLDER";
 
-/// What the holder calls itself, so that people who look at processes know it.
+/// The process name of the holder, as tools like `ps` show it.
 pub(super) const ARG0: &str = "tollgate-holder";
 
-/// Nothing that is said here is longer.
+/// The longest message.
 const LONGEST_LINE: u64 = 1 << 20;
 
-/// From the process that starts a holder.
+/// A message from the process that starts a holder.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Order {
-    /// Get ready to hold these.
+    /// Prepare to hold these locks.
     Prepare {
         url: String,
         locks: Vec<(Grant, RawFd)>,
         until: Moment,
-        /// Where it may listen for requests, the best place first; nowhere, if there will be none.
+        /// Paths where the holder may listen for requests, the best one first; empty if there will
+        /// be no requests.
         sockets: Vec<PathBuf>,
     },
-    /// They are yours.
+    /// The locks belong to the holder from now on.
     Start,
-    /// Nobody got to know the grant: let go.
+    /// No client has the grant: release the locks.
     Release,
 }
 
-/// From the holder to the process that started it.
+/// A message from the holder to the process that started it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum News {
     Ready {
-        /// Where it listens.
+        /// The path where the holder listens.
         socket: Option<PathBuf>,
     },
     Started,
-    /// It cannot hold them, and has left them alone.
+    /// The holder cannot hold the locks, and has left them alone.
     Failed(String),
 }
 
-/// From those who have the grant.
+/// A request from a client that has the grant.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
     Extend { owner: OwnerId, ttl: Duration },
     Release { owner: OwnerId },
 }
 
-/// The holder's answer to them.
+/// The holder's reply to a request.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Reply {
     Extended(Moment),
     Released,
-    /// It does not hold that grant, or not any more.
+    /// The holder does not have that grant, or not any more.
     Lost,
-    /// The request cannot be met; why.
+    /// The request is refused, with the reason.
     Refused(String),
 }
 
-/// One end of a socket, for lines.
+/// One end of a socket that carries messages.
 pub(super) struct Channel {
     lines: BufReader<Take<OwnedReadHalf>>,
     writer: OwnedWriteHalf,
-    /// What was heard of a line whose hearer gave up.
+    /// The part of a line that was read before a `hear` was dropped.
     partial: Vec<u8>,
 }
 
@@ -86,19 +88,19 @@ impl Channel {
         UnixStream::from_std(socket).map(Self::new)
     }
 
-    /// Says something.
+    /// Sends a message.
     pub(super) async fn tell(&mut self, what: &impl Serialize) -> std::io::Result<()> {
         let line = serde_json::to_string(what)?;
         self.writer.write_all(format!("{line}\n").as_bytes()).await
     }
 
-    /// The next thing the other side says; `None` when it is gone, or talks nonsense.
+    /// The next message; `None` when the other side is gone, or sends an invalid message.
     pub(super) async fn hear<T: DeserializeOwned>(&mut self) -> Option<T> {
         self.lines.read_until(b'\n', &mut self.partial).await.ok()?;
         serde_json::from_slice(&std::mem::take(&mut self.partial)).ok()
     }
 
-    /// Which process is at the other end, as far as the kernel tells.
+    /// The process at the other end, if the kernel reports it.
     pub(super) fn peer(&self) -> Option<rustix::process::Pid> {
         let credentials = self.writer.as_ref().peer_cred().ok()?;
         rustix::process::Pid::from_raw(credentials.pid()?)

@@ -1,15 +1,16 @@
-//! The holder: a small process that keeps a lock after the command that took it has ended, where locks live and
-//! die with a process.
+//! The holder process: it keeps a lock after the command that took it has ended, on engines where a
+//! lock ends with its process.
 //!
 //! ```text
-//! tollgate acquire ── takes the lock, starts the holder, waits for "started", prints the grant, ends
-//! holder           ── shares the lock's descriptor, and holds it until its time is over, or a release
-//! tollgate release ── finds the holder's socket in the grant, shows the owner id, waits until it is gone
+//! tollgate acquire ── takes the lock, starts the holder, waits for it, prints the grant, ends
+//! holder           ── shares the lock's descriptor, and holds it until the ttl ends, or a release
+//! tollgate release ── finds its socket in the grant, sends the owner id, waits for its end
 //! ```
 //!
-//! The lock is held by whoever has the descriptor open, so it is never free in between: whichever of the two is
-//! killed at whatever moment, either the other one goes on or the kernel frees the lock. A holder that was not
-//! told to start ends with the process that started it; one that was ends by its deadline.
+//! Every process that has the descriptor open holds the lock, so it is never free in between: if
+//! either of the two processes is killed, at any moment, the other one goes on or the kernel frees
+//! the lock. A holder that was not told to start ends with the process that started it; one that
+//! was told ends by its deadline.
 
 mod ask;
 mod channel;

@@ -1,4 +1,5 @@
-//! Where a holder is found: a socket in a folder that nobody but its user can enter, named in the grant.
+//! Where a holder process is found: a socket in a folder that only its user can enter, named in the
+//! grant.
 
 use std::fs::{DirBuilder, Permissions};
 use std::os::unix::ffi::OsStrExt;
@@ -9,24 +10,25 @@ use tollgate::{Error, ErrorKind, Grant, Result};
 
 use crate::clock::now;
 
-/// What a handle starts with that names a holder's socket; others are an engine's own.
+/// The prefix of a handle that names a holder's socket; other handles belong to an engine.
 const HANDLE: &str = "holder:";
-/// What the kernel has room for, with a zero byte at the end.
+/// The longest path of a socket; the kernel has room for this and a zero byte.
 const LONGEST_PATH: usize = 107;
 
-/// What a grant's `handle` says of a holder that listens at `path`.
+/// The `handle` of a grant whose holder listens at `path`.
 pub(crate) fn handle_of(path: &Path) -> String {
     format!("{HANDLE}{}", path.display())
 }
 
-/// Where the holder of `grant` listens; `None` if an engine keeps it.
+/// The path where the holder of `grant` listens; `None` if the engine keeps the grant.
 pub(crate) fn path_in(grant: &Grant) -> Option<PathBuf> {
     grant.handle.as_deref()?.strip_prefix(HANDLE).map(PathBuf::from)
 }
 
-/// Paths for a new socket, the best first. They are nobody else's, and say nothing of the owner id, which is a secret.
+/// Paths for a new socket, the best one first. No other process uses them, and they do not reveal
+/// the owner id, which is a secret.
 pub(super) fn new_paths() -> Result<Vec<PathBuf>> {
-    // Of all processes only this one uses its number, and it does so at this moment once.
+    // The pid and the time together are unique.
     let name = format!("{}-{:x}.sock", std::process::id(), now().as_nanos());
     let (mut usable, mut what) = (Vec::new(), String::new());
     for folder in folders() {
@@ -37,13 +39,14 @@ pub(super) fn new_paths() -> Result<Vec<PathBuf>> {
         }
     }
     if usable.is_empty() {
-        let message = format!("{what}; set XDG_RUNTIME_DIR to a folder that is yours alone");
-        return Err(Error::new(ErrorKind::Config, message).during("find a place for the holder's socket"));
+        let message = format!("{what}; set XDG_RUNTIME_DIR to a folder that only you can enter");
+        return Err(Error::new(ErrorKind::Config, message)
+            .during("find a folder for the socket of the holder process"));
     }
     Ok(usable)
 }
 
-/// Where this user's sockets may be, the best place first.
+/// The folders where this user's sockets may be, the best one first.
 pub(super) fn folders() -> Vec<PathBuf> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let runtime = runtime.filter(|runtime| runtime.is_absolute() && is_private(runtime).is_ok());
@@ -52,7 +55,7 @@ pub(super) fn folders() -> Vec<PathBuf> {
     runtime.map(|runtime| runtime.join("tollgate")).into_iter().chain([shared]).collect()
 }
 
-/// Makes the folder of `path` if it is not there, and says what is wrong with it.
+/// Creates the folder of `path` if it does not exist; an error says why the path cannot be used.
 fn is_usable(path: &Path) -> Result<(), String> {
     let folder = path.parent().unwrap_or(path);
     if path.as_os_str().as_bytes().len() > LONGEST_PATH || path.to_str().is_none() {
@@ -60,13 +63,13 @@ fn is_usable(path: &Path) -> Result<(), String> {
     }
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-            Err(format!("{} cannot be made ({error})", folder.display()))
+            Err(format!("{} cannot be created ({error})", folder.display()))
         }
         _ => is_private(folder).and_then(|()| open_to_its_owner(folder)),
     }
 }
 
-/// Whatever the umask was when the folder was made.
+/// Gives the owner access to the folder, whatever the umask was when it was created.
 fn open_to_its_owner(folder: &Path) -> Result<(), String> {
     let opened = std::fs::metadata(folder).and_then(|found| match found.mode() & 0o700 {
         0o700 => Ok(()),
@@ -75,7 +78,7 @@ fn open_to_its_owner(folder: &Path) -> Result<(), String> {
     opened.map_err(|error| format!("{} cannot be entered ({error})", folder.display()))
 }
 
-/// Whether `folder` is a real folder of this user that nobody else can enter.
+/// Whether `folder` is a real folder of this user that no other user can enter.
 fn is_private(folder: &Path) -> Result<(), String> {
     let path = folder.display();
     let found = std::fs::symlink_metadata(folder).map_err(|error| format!("{path}: {error}"))?;

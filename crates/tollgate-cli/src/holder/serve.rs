@@ -1,4 +1,5 @@
-//! The holder's life: take the locks over, answer those who have the grant, and let go in time.
+//! The main loop of the holder process: it takes the locks over, answers requests, and releases the
+//! locks in time.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream as Socket;
@@ -16,18 +17,18 @@ use crate::exit::{Exit, in_full};
 use crate::signals::Signals;
 use crate::{sys, take};
 
-/// How long somebody who connects may take to say what they want.
+/// How long a client that connects may take to send its request.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often the clock is read: timers do not count while the machine is suspended.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Runs as a holder, if this process was started as one.
 pub(crate) fn run_if_asked() -> Option<Exit> {
-    // The variable alone may be inherited from anywhere.
+    // The variable alone proves nothing: it may be inherited.
     let arg0 = std::env::args_os().next()?;
     let descriptor = std::env::var(ENV).ok().filter(|_| arg0 == ARG0)?.parse().ok()?;
     let socket = sys::adopt_socket(descriptor).ok()?;
-    // It was started by a link, whose name it would have.
+    // It was started through /proc/self/exe, and would be called exe.
     sys::call_process(c"tollgate-holder");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     Some(match runtime.map(|runtime| runtime.block_on(live(socket))) {
@@ -36,7 +37,7 @@ pub(crate) fn run_if_asked() -> Option<Exit> {
     })
 }
 
-/// `None` if it never came to hold anything.
+/// Runs the holder; `None` if it never held a lock.
 async fn live(socket: Socket) -> Option<()> {
     let mut starter = Channel::from_std(socket).ok()?;
     let order = starter.hear().await?;
@@ -49,8 +50,8 @@ async fn live(socket: Socket) -> Option<()> {
     };
     let socket = holder.door.as_ref().map(|door| door.path.clone());
     starter.tell(&News::Ready { socket }).await.ok();
-    // Until it is told to start, the locks are those of the process that started it: it goes without a release,
-    // which would take them away.
+    // Until the order to start, the locks belong to the process that started this one: it ends
+    // without a release, which would take them away from that process.
     let order = tokio::select! {
         order = starter.hear() => order,
         () = reached(holder.until) => None,
@@ -58,7 +59,7 @@ async fn live(socket: Socket) -> Option<()> {
     if !matches!(order, Some(Order::Start)) {
         holder.abandon();
     }
-    // If nobody hears this any more, the deadline ends what was begun.
+    // If the starter is gone by now, the deadline ends the locks.
     starter.tell(&News::Started).await.ok();
     holder.hold(starter).await;
     Some(())
@@ -67,7 +68,10 @@ async fn live(socket: Socket) -> Option<()> {
 /// Takes the locks over.
 async fn prepare(order: Order) -> Result<Holder> {
     let Order::Prepare { url, locks: theirs, until, sockets } = order else {
-        return Err(Error::new(ErrorKind::Unexpected, "the holder was told something else first"));
+        return Err(Error::new(
+            ErrorKind::Unexpected,
+            "the first message to the holder process was not the expected one",
+        ));
     };
     let signals = Signals::listen()?;
     let locks = tollgate::connect(&url).await?;
@@ -76,13 +80,14 @@ async fn prepare(order: Order) -> Result<Holder> {
         let inherited = match sys::adopt(descriptor) {
             Ok(lock) => locks.inherit(grant.clone(), lock).await,
             Err(error) => {
-                Err(Error::new(ErrorKind::Unexpected, "the lock was not passed on").caused_by(error))
+                Err(Error::new(ErrorKind::Unexpected, "the descriptor of the lock was not passed on")
+                    .caused_by(error))
             }
         };
         match inherited {
             Ok(guard) => held.push(Held { grant, guard }),
             Err(error) => {
-                // Not released: they are not ours.
+                // Not released: they still belong to the starter.
                 std::mem::forget(held);
                 return Err(error);
             }
@@ -95,12 +100,13 @@ async fn prepare(order: Order) -> Result<Holder> {
             return Err(error);
         }
     };
-    // So that no file system stays in use because of it. The folder of the locks is known by its full path.
+    // So that the holder keeps no file system in use. The folder of the locks is known by its full
+    // path.
     let _ = std::env::set_current_dir("/");
     Ok(Holder { locks, held, until, door, signals })
 }
 
-/// A lock that is kept for somebody.
+/// A lock that the holder keeps.
 struct Held {
     grant: Grant,
     guard: Guard,
@@ -115,25 +121,25 @@ struct Holder {
 }
 
 impl Holder {
-    /// Ends this process and leaves the locks to whoever else has them.
+    /// Ends this process without a release: the locks stay with the starter.
     fn abandon(self) -> ! {
         drop(self.door);
         std::process::exit(Exit::UNEXPECTED.code().into())
     }
 
-    /// Holds until the time is over, nothing is left to hold, or somebody says so.
+    /// Holds the locks until the deadline, a release, a signal, or the loss of all of them.
     async fn hold(mut self, starter: Channel) {
         let mut starter = Some(starter);
         let mut answer = None;
         while !self.held.is_empty() {
             let lost = select_all(self.held.iter().map(|held| Box::pin(held.guard.lost())));
             tokio::select! {
-                // The clock first: after a stop, what was asked meanwhile came too late.
+                // The clock first: after a SIGSTOP, requests that came meanwhile may be too late.
                 biased;
                 () = reached(self.until) => break,
                 _ = self.signals.next() => break,
                 (_, index, _) = lost => {
-                    // An operator broke it. It is given back, and the others stay.
+                    // An operator broke this lock. It is released, and the others stay held.
                     let _ = self.held.swap_remove(index).guard.release().await;
                 }
                 order = hear(&mut starter) => match order {
@@ -150,7 +156,7 @@ impl Holder {
                 },
             }
         }
-        // From here on those who come are told by the socket's absence that the lock is gone.
+        // From here on a missing socket tells clients that the lock is gone.
         drop(self.door);
         let mut reply = Reply::Released;
         for held in self.held {
@@ -183,14 +189,14 @@ impl Holder {
     }
 }
 
-/// The socket that others knock at. Dropping it removes it.
+/// The socket on which the holder takes requests. Dropping it removes it.
 struct Door {
     path: PathBuf,
     visitors: mpsc::Receiver<(Request, Channel)>,
 }
 
 impl Door {
-    /// At the first of these paths where there can be a socket; `None` if there are no paths.
+    /// Opens a socket at the first of these paths where that works; `None` if there are no paths.
     fn open_first(paths: &[PathBuf]) -> Result<Option<Self>> {
         let mut failed = None;
         for path in paths {
@@ -201,8 +207,8 @@ impl Door {
         }
         let Some((path, error)) = failed else { return Ok(None) };
         let message = format!(
-            "the holder's socket cannot be made at {}; set XDG_RUNTIME_DIR to a folder that is yours alone and can be \
-             written",
+            "the socket of the holder process cannot be created at {}; set XDG_RUNTIME_DIR to a writable folder that only \
+             you can enter",
             path.display()
         );
         Err(Error::new(ErrorKind::Unavailable, message).caused_by(error))
@@ -216,7 +222,7 @@ impl Door {
         tokio::spawn(async move {
             while !sender.is_closed() {
                 match listener.accept().await {
-                    // Each on its own: one who says nothing keeps nobody else waiting.
+                    // Each client in a task of its own: a silent client delays no other.
                     Ok((visitor, _)) => drop(tokio::spawn(receive(visitor, sender.clone()))),
                     Err(_) => tokio::time::sleep(TICK / 10).await,
                 }
@@ -239,7 +245,7 @@ async fn receive(visitor: UnixStream, sender: mpsc::Sender<(Request, Channel)>) 
     }
 }
 
-/// What the starter says; never, once it is gone.
+/// The next order of the starter; pending for ever once it is gone.
 async fn hear(starter: &mut Option<Channel>) -> Option<Order> {
     match starter {
         Some(starter) => starter.hear().await,
@@ -247,7 +253,7 @@ async fn hear(starter: &mut Option<Channel>) -> Option<Order> {
     }
 }
 
-/// The next request; never, if nobody can ask.
+/// The next request; pending for ever if there is no socket.
 async fn next(door: &mut Option<Door>) -> (Request, Channel) {
     let visitor = match door {
         Some(door) => door.visitors.recv().await,
@@ -259,6 +265,7 @@ async fn next(door: &mut Option<Door>) -> (Request, Channel) {
     }
 }
 
+/// Waits until `until`.
 async fn reached(until: Moment) {
     loop {
         let left = until.since(now());

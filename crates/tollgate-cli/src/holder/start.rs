@@ -1,4 +1,4 @@
-//! Starting a holder, and leaving locks to it.
+//! Starting a holder process, and leaving locks to it.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream as Socket;
@@ -11,29 +11,31 @@ use tollgate::{Deadline, Error, ErrorKind, Grant, Guards, Moment, Result};
 
 use super::channel::{ARG0, Channel, ENV, News, Order};
 use super::rendezvous::{handle_of, new_paths};
+use crate::engine_url::{URL, URL_FILE};
 use crate::sys;
 
-/// A holder is ready in milliseconds. Longer means that something it needs is stopped.
+/// How long a holder may take to be ready. It takes milliseconds, unless a process that it depends
+/// on is stopped.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a holder is for.
+/// What a holder process has to do.
 pub(crate) struct Mission<'a> {
     pub(crate) url: &'a str,
-    /// When it lets go by itself.
+    /// When it releases the locks by itself.
     pub(crate) until: Moment,
-    /// Whether somebody will have the grant and ask it to extend or release.
+    /// Whether a client will have the grant and ask the holder to extend or release it.
     pub(crate) listens: bool,
 }
 
-/// A holder that has the locks, too, and to which they can be left. Dropping it before that ends it, and the
-/// locks are as they were.
+/// A holder process that shares the locks, and to which they can be left. Dropping it before that
+/// ends it, and the locks stay as they were.
 pub(crate) struct Heir {
     process: Child,
     channel: Channel,
     until: Moment,
-    /// Where it may listen; when it is ready, where it does.
+    /// The paths where it may listen; once it is ready, the one where it does.
     sockets: Vec<PathBuf>,
-    /// The locks are its own.
+    /// Whether the locks were left to it.
     left_to: bool,
 }
 
@@ -49,7 +51,7 @@ impl Heir {
         let prepare = Order::Prepare { url: mission.url.to_owned(), locks, until: mission.until, sockets };
         let News::Ready { socket } = heir.order(&prepare).await? else { return Err(nonsense()) };
         heir.sockets = socket.into_iter().collect();
-        // It took time, and the locks may have been lost meanwhile.
+        // The locks may have been lost while the holder started.
         guards.check()?;
         let News::Started = heir.order(&Order::Start).await? else { return Err(nonsense()) };
         Ok(heir)
@@ -65,15 +67,17 @@ impl Heir {
         let mut kept: Vec<_> = locks.iter().map(AsRawFd::as_raw_fd).collect();
         kept.push(theirs.as_raw_fd());
         let mut command = Command::new("/proc/self/exe");
-        // The names for people who look at processes.
+        // The names of the locks as arguments, for `ps`.
         command.arg0(ARG0).args(guards.iter().map(|guard| guard.name().as_str()));
         command.env(ENV, theirs.as_raw_fd().to_string());
+        // The holder gets the URL over the socket.
+        command.env_remove(URL).env_remove(URL_FILE);
         let channel = Channel::from_std(ours)?;
         let process = sys::spawn_apart(&mut command, &kept)?;
         Ok(Self { process, channel, until: mission.until, sockets, left_to: false })
     }
 
-    /// Tells it, and waits for what it says when it has done so.
+    /// Sends an order, and waits for the reply.
     async fn order(&mut self, order: &Order) -> Result<News> {
         let answer = async {
             self.channel.tell(order).await.ok()?;
@@ -82,12 +86,14 @@ impl Heir {
         match tokio::time::timeout(PATIENCE, answer).await {
             Ok(Some(News::Failed(why))) => Err(cannot(&why)),
             Ok(Some(news)) => Ok(news),
-            Ok(None) => Err(cannot("the holder process ended before it could hold the lock")),
-            Err(_) => Err(cannot("the holder process does not get ready; is it, or another one, stopped?")),
+            Ok(None) => Err(cannot("the holder process ended before it held the lock")),
+            Err(_) => Err(cannot(
+                "the holder process does not become ready; is it stopped, or a process that it waits for?",
+            )),
         }
     }
 
-    /// Leaves the locks to it. The grants are what others need to find it.
+    /// Leaves the locks to the holder. With the returned grants clients find it.
     pub(crate) fn inherit(&mut self, guards: Guards) -> Result<Vec<Grant>> {
         let grants = guards.into_iter().map(|guard| guard.bequeath().map(|(grant, _)| grant));
         let grants = grants.collect::<Result<Vec<_>>>()?;
@@ -100,15 +106,15 @@ impl Heir {
         Ok(grants.into_iter().map(found_at).collect())
     }
 
-    /// Has it let go of what was left to it, and waits until it is gone.
+    /// Has the holder release the locks that were left to it, and waits until it is gone.
     pub(crate) async fn recall(mut self) {
         let left = async {
             self.channel.tell(&Order::Release).await.ok();
-            // It says nothing more, and the socket closes when it ends.
+            // There is no reply; the socket closes when the holder ends.
             self.channel.hear::<News>().await;
         };
         if tokio::time::timeout(PATIENCE, left).await.is_err() {
-            // It is stopped, so it is ended: the kernel frees the lock.
+            // A holder that is stopped is killed: the kernel frees the lock.
             let _ = self.process.kill();
         }
         let _ = self.process.wait();
@@ -133,5 +139,5 @@ fn cannot(why: &str) -> Error {
 }
 
 fn nonsense() -> Error {
-    Error::new(ErrorKind::Unexpected, "the holder process says something else than it was asked for")
+    Error::new(ErrorKind::Unexpected, "the reply of the holder process was not the expected one")
 }

@@ -1,4 +1,4 @@
-//! Which holders there are, for people who want to know what is left behind.
+//! The holder processes of this user, for `tollgate doctor`.
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -7,7 +7,7 @@ use tollgate::Finding;
 
 use super::rendezvous::folders;
 
-/// What the sockets of this user's holders say.
+/// Findings about the sockets of this user's holders.
 pub(crate) fn survey() -> Vec<Finding> {
     let (mut alive, mut dead) = (0, Vec::new());
     for folder in folders() {
@@ -16,7 +16,7 @@ pub(crate) fn survey() -> Vec<Finding> {
             match UnixStream::connect(&path) {
                 Ok(_) => alive += 1,
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => dead.push(path),
-                // It ended just now, or is not ours to look at.
+                // The holder has just ended, or belongs to another user.
                 Err(_) => {}
             }
         }
@@ -26,8 +26,11 @@ pub(crate) fn survey() -> Vec<Finding> {
     if let Some(first) = dead.first() {
         let count = dead.len();
         findings.push(Finding::note(
-            format!("sockets left of holder processes that were killed: {count} (first {})", first.display()),
-            "they hold nothing: the kernel freed their locks",
+            format!(
+                "sockets left behind by holder processes that were killed: {count} (first {})",
+                first.display()
+            ),
+            "they hold no lock: the kernel freed the locks of those processes",
             "delete them if they are in your way",
         ));
     }

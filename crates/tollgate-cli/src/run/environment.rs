@@ -1,16 +1,17 @@
-//! What the command finds in its environment, and what others see of it.
+//! The environment of the command, and what other clients see of the command.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use tollgate::{Error, Guards, Result, Token};
 
-/// The variable with all tokens.
+/// The environment variable with the tokens of all locks.
 const TOKENS: &str = "TOLLGATE_TOKENS";
-/// The longest variable that Linux starts a program with: its name, `=`, its value and an end.
+/// The longest environment variable that Linux accepts: name, `=`, value and a zero byte.
 const LONGEST: usize = 32 * 4096;
 
-/// Fails if the tokens of these locks may not fit into the environment: no command could be started.
+/// Fails if the tokens of these locks may not fit into the environment: the command could not be
+/// started.
 pub(super) fn check(names: &[String]) -> Result<()> {
     let tokens = names.iter().map(|name| (name.as_str(), Token::MAX.get())).collect();
     let length = TOKENS.len() + 1 + json(&tokens).len() + 1;
@@ -28,7 +29,8 @@ fn json(tokens: &BTreeMap<&str, u64>) -> String {
     serde_json::json!(tokens).to_string()
 }
 
-/// The variables for the command: name and token if there is one lock, all tokens in any case.
+/// The variables for the command: the name and the token if there is one lock, and always all
+/// tokens.
 pub(super) fn variables(guards: &Guards) -> Vec<(&'static str, String)> {
     let tokens: BTreeMap<&str, u64> =
         guards.iter().map(|guard| (guard.name().as_str(), guard.token().get())).collect();
@@ -40,8 +42,8 @@ pub(super) fn variables(guards: &Guards) -> Vec<(&'static str, String)> {
     variables
 }
 
-/// The program, for those who look at the lock. Of its arguments only how many they are: everybody who reaches the
-/// engine sees this, and there may be passwords among them.
+/// The program, as `tollgate ls` and `inspect` show it. Only the number of its arguments, not the
+/// arguments: every client of the engine can read this, and arguments may contain passwords.
 pub(super) fn summary(command: &[OsString]) -> String {
     const LONGEST: usize = 200;
     let Some((program, arguments)) = command.split_first() else { return String::new() };
@@ -62,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_sees_the_arguments() {
+    fn other_clients_do_not_see_the_arguments() {
         let summary = |words: &[&str]| summary(&words.iter().map(OsString::from).collect::<Vec<_>>());
         assert_eq!(summary(&["backup"]), "backup");
         assert_eq!(summary(&["backup", "--password=secret"]), "backup with 1 argument");

@@ -1,4 +1,5 @@
-//! `tollgate run`: take the lock, run the command under a guardian, and let go when everything is gone.
+//! `tollgate run`: take the lock, run the command under a guardian, and release the lock when all
+//! processes of the command are gone.
 
 mod args;
 mod child;
@@ -21,24 +22,25 @@ pub(crate) use args::{OnLost, RunArgs};
 use supervise::{Ended, How};
 
 pub(crate) async fn run(args: RunArgs) -> Result<Exit> {
-    run_saying(args, None).await
+    run_with_meta(args, None).await
 }
 
-/// The same, and something that people see who look at the locks.
-pub(crate) async fn run_saying(args: RunArgs, said: Option<(String, String)>) -> Result<Exit> {
+/// As [`run`], with one more key and value that `tollgate ls` and `inspect` show.
+pub(crate) async fn run_with_meta(args: RunArgs, extra: Option<(String, String)>) -> Result<Exit> {
     check(&args)?;
     let mut signals = Signals::listen()?;
-    let locks = match connect_or_end(&args.url.url, &mut signals).await? {
+    let url = args.url.resolve()?;
+    let locks = match connect_or_end(&url, &mut signals).await? {
         ControlFlow::Continue(locks) => locks,
         ControlFlow::Break(exit) => return Ok(exit),
     };
-    let keeping = args.at_least.map(|_| Keeping::of(&locks, &args.url.url)).transpose()?;
+    let keeping = args.at_least.map(|_| Keeping::of(&locks, &url)).transpose()?;
     let wanted = Wanted {
         names: &args.names,
         ttl: args.ttl,
         claim: &args.claim,
         meta: std::iter::once(("command".to_owned(), environment::summary(&args.command)))
-            .chain(said)
+            .chain(extra)
             .collect(),
         detached: false,
     };
@@ -47,20 +49,20 @@ pub(crate) async fn run_saying(args: RunArgs, said: Option<(String, String)>) ->
         Taken::Not(exit) => return Ok(exit),
     };
     let keep_until = now() + args.at_least.unwrap_or_default();
-    let ended = supervise::supervise(&args, &guards, &mut signals).await;
-    // Nothing of the command is left, whatever became of it.
+    let ended = supervise::supervise((&args, &url), &locks, &guards, &mut signals).await;
+    // No process of the command is left, however it ended.
     let ran = ended.as_ref().is_ok_and(|ended| !matches!(ended.how, How::NotStarted(_)) && !ended.too_late);
     let lost = match keeping {
         Some(keeping) if ran && guards.check().is_ok() && now() < keep_until => {
             keeping.keep(&locks, guards, keep_until, &mut signals).await;
             false
         }
-        _ => let_go(guards).await,
+        _ => release(guards).await,
     };
     close(&locks).await;
     let ended = ended?;
     if ended.in_foreground && matches!(ended.how, How::Killed(libc::SIGINT)) {
-        // A script that runs us expects to be interrupted by Ctrl-C too.
+        // A script that runs tollgate expects to be interrupted by Ctrl-C too.
         crate::sys::interrupt_job();
     }
     Ok(exit(&args, &ended, lost))
@@ -73,24 +75,26 @@ fn check(args: &RunArgs) -> Result<()> {
     }
     match (args.at_least, args.max_hold) {
         (Some(least), Some(most)) if least > most => Err(Error::invalid(
-            "--at-least is longer than --max-hold; the lock cannot be held for longer than it may be",
+            "--at-least is longer than --max-hold; the lock cannot be kept for longer than --max-hold allows",
         )),
         _ => Ok(()),
     }
 }
 
-/// Releases the locks; says whether one of them had been lost.
-async fn let_go(guards: Guards) -> bool {
+/// Releases the locks; returns whether one of them had been lost.
+async fn release(guards: Guards) -> bool {
     let lost = guards.check().is_err();
-    let release = guards.release().await;
-    if let Err(error) = &release {
+    let released = guards.release().await;
+    if let Err(error) = &released {
         tell::note(&format!(
-            "{error}; it is tried a while longer, and the engine frees it when the ttl is over"
+            "{error}; the release is repeated for a while, and the engine frees the lock when its ttl ends"
         ));
     }
-    let gone = matches!(release, Ok(Release::AlreadyLost));
+    let gone = matches!(released, Ok(Release::AlreadyLost));
     if gone && !lost {
-        tell::note("the lock was gone when it was given back: somebody broke it, or the engine forgot it");
+        tell::note(
+            "the lock was already lost when it was released: an operator broke it, or the engine forgot it",
+        );
     }
     lost || gone
 }

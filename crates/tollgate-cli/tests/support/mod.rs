@@ -42,6 +42,15 @@ impl Sandbox {
         sandbox
     }
 
+    /// A copy of the command in the folder, which other users can start. Made by a program: a process that another
+    /// test starts meanwhile would have the copy open for writing, and it could not be executed.
+    pub fn copy_of_tollgate(&self) -> PathBuf {
+        let copy = self.path("tollgate");
+        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_tollgate")).arg(&copy).status().unwrap();
+        assert!(copied.success());
+        copy
+    }
+
     /// A path in the folder.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)

@@ -92,8 +92,9 @@ async fn cut_off(watch: Option<&Watch>, progress: &Progress) -> Problem {
 fn broken(error: &hyper::Error) -> Problem {
     tracing::warn!(target: "tollgate", %error, "the service did not answer");
     // A body that the client did not finish is not the service's fault.
-    let detail =
-        format!("the connection ended before the service answered ({error}); it may have acted or not");
+    let detail = format!(
+        "the connection ended before the service answered ({error}); the request may have been executed"
+    );
     Problem::new(StatusCode::BAD_GATEWAY, "broken", detail)
 }
 

@@ -8,6 +8,8 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::Body;
 
+use crate::token_header::as_services_read;
+
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -64,9 +66,20 @@ pub(super) fn measure(headers: &mut HeaderMap, body: &impl Body) {
     }
 }
 
+/// Takes away what the client says of where the request came from: it may say anything.
+pub(super) fn disbelieve(headers: &mut HeaderMap) {
+    let claims = |name: &HeaderName| {
+        let name = as_services_read(name);
+        matches!(&*name, "forwarded" | "x-real-ip") || name.starts_with("x-forwarded-")
+    };
+    for name in headers.keys().filter(|name| claims(name)).cloned().collect::<Vec<_>>() {
+        headers.remove(name);
+    }
+}
+
 /// Tells the service who asked, and for which host.
 pub(super) fn introduce(headers: &mut HeaderMap, client: IpAddr, authority: &HeaderValue) {
-    // Whoever is between us and the client may have said who it is.
+    // A proxy between this one and the client, if it is trusted, has said who the client is.
     let before = headers.get_all(FORWARDED_FOR).into_iter().filter_map(|value| value.to_str().ok());
     let all: Vec<String> = before.map(str::to_owned).chain([client.to_string()]).collect();
     if let Ok(all) = HeaderValue::try_from(all.join(", ")) {
@@ -122,10 +135,15 @@ mod tests {
 
     #[test]
     fn the_service_hears_who_asked() {
+        let (client, inner) = (IpAddr::from([127, 0, 0, 1]), HeaderValue::from_static("inner:80"));
         let mut headers = HeaderMap::new();
         headers.insert(HOST, HeaderValue::from_static("shop.example"));
         headers.insert(FORWARDED_FOR, HeaderValue::from_static("10.0.0.1"));
-        introduce(&mut headers, IpAddr::from([127, 0, 0, 1]), &HeaderValue::from_static("inner:80"));
+        let mut disbelieved = headers.clone();
+        disbelieve(&mut disbelieved);
+        introduce(&mut disbelieved, client, &inner);
+        assert_eq!(disbelieved[FORWARDED_FOR], "127.0.0.1");
+        introduce(&mut headers, client, &inner);
         assert_eq!(headers[FORWARDED_FOR], "10.0.0.1, 127.0.0.1");
         assert_eq!(
             (&headers[HOST], &headers[FORWARDED_HOST]),

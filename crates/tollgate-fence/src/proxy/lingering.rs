@@ -15,7 +15,7 @@ use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 
 use super::upload::Progress;
 use crate::turnstile::Passage;
@@ -105,10 +105,12 @@ pub(super) struct Lingering {
     patience: Duration,
     /// It broke, before the other side had closed it.
     broke: bool,
+    /// It counts as one of those that there may be, also while the service is still at work.
+    place: Option<OwnedSemaphorePermit>,
 }
 
 impl Lingering {
-    pub(super) fn new(stream: TcpStream, patience: Duration) -> Self {
+    pub(super) fn new(stream: TcpStream, patience: Duration, place: OwnedSemaphorePermit) -> Self {
         let (idle, interval, count) = ALIVE;
         // Where that cannot be set the connection is as good as any.
         let _ = stream.set_nodelay(true);
@@ -120,15 +122,20 @@ impl Lingering {
         // service that takes nothing counts as vanished, too, so it has the time that it may take.
         let untaken = UNTAKEN.max(patience).as_millis().try_into().unwrap_or(u32::MAX);
         let _ = sockopt::set_tcp_user_timeout(&stream, untaken);
-        Self { stream: Some(stream), work: Work::default(), patience, broke: false }
+        let (stream, place) = (Some(stream), Some(place));
+        Self { stream, work: Work::default(), patience, broke: false, place }
     }
 
     pub(super) fn work(&self) -> Work {
         self.work.clone()
     }
 
-    pub(super) async fn connect(addresses: &[SocketAddr], patience: Duration) -> io::Result<Self> {
-        Ok(Self::new(TcpStream::connect(addresses).await?, patience))
+    pub(super) async fn connect(
+        addresses: &[SocketAddr],
+        patience: Duration,
+        place: OwnedSemaphorePermit,
+    ) -> io::Result<Self> {
+        Ok(Self::new(TcpStream::connect(addresses).await?, patience, place))
     }
 
     fn stream(&mut self) -> Pin<&mut TcpStream> {
@@ -154,11 +161,12 @@ impl Drop for Lingering {
     fn drop(&mut self) {
         let (Some(stream), Some(passage)) = (self.stream.take(), self.work.end()) else { return };
         let (stage, broke, patience) = (self.work.request().stage, self.broke, self.patience);
+        let place = self.place.take();
         // Without a runtime the process ends, and nobody passes any more.
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(async move {
                 linger(stream, stage, broke, patience).await;
-                drop(passage);
+                drop((passage, place));
             });
         }
     }
@@ -186,7 +194,12 @@ async fn linger(mut stream: TcpStream, stage: Stage, broke: bool, patience: Dura
         Stage::Begun | Stage::Whole => tokio::time::timeout(patience, closed).await.unwrap_or(true),
     };
     if !is_closed && stage != Stage::Whole {
-        tracing::warn!(target: "tollgate", ?patience, "a connection broke; larger tokens wait, for the service may be at work");
+        tracing::warn!(
+            target: "tollgate",
+            ?patience,
+            "a connection broke; requests with larger tokens wait, because the service may still execute \
+             the request"
+        );
         tokio::time::sleep(patience).await;
     }
 }
@@ -248,7 +261,8 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = [listener.local_addr().unwrap()];
         for (patience, told) in [(1, 30_000), (60, 60_000)] {
-            let line = Lingering::connect(&address, Duration::from_secs(patience)).await.unwrap();
+            let place = Arc::new(tokio::sync::Semaphore::new(1)).try_acquire_owned().unwrap();
+            let line = Lingering::connect(&address, Duration::from_secs(patience), place).await.unwrap();
             let stream = line.stream.as_ref().unwrap();
             assert!(sockopt::socket_keepalive(stream).unwrap(), "while nothing is on its way");
             assert_eq!(sockopt::tcp_user_timeout(stream).unwrap(), told, "while something is");

@@ -1,5 +1,6 @@
 //! A proxy before an HTTP service that knows nothing of tokens.
 
+mod clients;
 mod exchange;
 mod headers;
 mod lingering;
@@ -23,16 +24,18 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
-use tollgate_core::{Error, Gate};
+use tollgate_core::{BoxFuture, Error, Gate};
 
+pub use self::clients::possible_connections;
+use self::clients::{Answering, Client, Clients, UnderWay, Watched};
 use self::exchange::{Outcome, Outlives, Turn, exchange};
 pub use self::route::Resources;
 use self::upload::Upload;
 use self::upstream::Connections;
 pub use self::upstream::Upstream;
 use crate::answer::{Answer, Bounds};
-use crate::problem::Problem;
-use crate::token_header::shown;
+use crate::problem::{self, Problem};
+use crate::token_header::{overrides_method, shown};
 use crate::turnstile::{DRAIN, Passage, Turnstile};
 
 /// How long a client may take for the head of a request.
@@ -68,13 +71,28 @@ pub struct ProxyConfig {
     /// To wait for the client does not count. A service whose connection broke may still be at work for as long, and for as
     /// long an answer is read whose client has gone away.
     pub timeout: Duration,
+    /// How many clients may be connected, and how many connections to the service there may be. Unless said, what the limit on
+    /// open files leaves room for beside the store. One more client closes the connection that has been idle for longest; if
+    /// all of them have a request under way it waits until it is taken.
+    pub connections: usize,
+    /// Whether what clients say in `Forwarded`, `X-Forwarded-…` and `X-Real-IP` is passed on: only if a proxy that is trusted
+    /// stands before this one, and nothing else reaches it. Otherwise such headers are removed, and made anew.
+    pub trust_forwarded: bool,
 }
 
 impl ProxyConfig {
     /// The usual, before `upstream`.
     pub fn new(upstream: Upstream, resources: Resources) -> Self {
         let unguarded = vec![Method::GET, Method::HEAD, Method::OPTIONS];
-        Self { upstream, resources, unguarded, drain: DRAIN, timeout: Duration::from_secs(60) }
+        Self {
+            upstream,
+            resources,
+            unguarded,
+            drain: DRAIN,
+            timeout: Duration::from_secs(60),
+            connections: clients::usual_connections(),
+            trust_forwarded: false,
+        }
     }
 
     /// Says which methods need no token, as they are written on a command line: `GET,HEAD`, or nothing.
@@ -87,7 +105,9 @@ impl ProxyConfig {
             // They are written in capitals, and another spelling would be another method.
             let method =
                 name.parse().ok().filter(|_| !name.contains(|letter: char| letter.is_ascii_lowercase()));
-            method.ok_or_else(|| Error::invalid(format!("{name:?} is no method; write GET,HEAD,OPTIONS")))
+            method.ok_or_else(|| {
+                Error::invalid(format!("{name:?} is not an HTTP method; write GET,HEAD,OPTIONS"))
+            })
         });
         self.unguarded = methods.collect::<Result<_, _>>()?;
         Ok(())
@@ -122,11 +142,14 @@ impl ProxyConfig {
 /// ```
 pub struct Proxy {
     turnstile: Option<Arc<Turnstile>>,
+    clients: Arc<Clients>,
     connections: Arc<Connections>,
     config: ProxyConfig,
 }
 
 type Sent = Response<Either<Answer<Incoming, Turn>, Full<Bytes>>>;
+/// The same, and until when it is under way.
+type Sending = Response<Answering<Either<Answer<Incoming, Turn>, Full<Bytes>>>>;
 
 impl Proxy {
     /// A proxy that asks `gate`. Without one everything is forwarded as it comes, to measure what a gate costs.
@@ -134,13 +157,16 @@ impl Proxy {
         let turnstile = gate.map(|gate| Turnstile::new(gate, config.drain));
         // Half of what those wait who wait for it, so that they see the end of it.
         let bounds = Bounds { awaited: config.drain / 2, alone: config.timeout };
-        let connections = Connections::new(config.upstream.clone(), config.timeout, bounds);
-        Self { turnstile, connections: Arc::new(connections), config }
+        let connections =
+            Connections::new(config.upstream.clone(), config.connections, config.timeout, bounds);
+        let clients = Clients::new(config.connections);
+        Self { turnstile, clients, connections: Arc::new(connections), config }
     }
 
-    /// Serves everybody who connects, until `stop` completes; then finishes what is under way, and returns.
+    /// Serves the clients that connect, until `stop` completes; then finishes what is under way, and returns.
     pub async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()>) {
-        let (this, mut stop) = (Arc::new(self), std::pin::pin!(stop));
+        let this = Arc::new(self);
+        let mut stop = std::pin::pin!(stop);
         let (stopping, stopped) = watch::channel(false);
         // Everybody has a sender, and nobody sends: it ends when all are gone.
         let (alive, mut all) = mpsc::channel::<Infallible>(1);
@@ -152,7 +178,14 @@ impl Proxy {
             };
             match accepted {
                 Ok((stream, peer)) => {
-                    let connection = this.clone().connection(stream, peer, stopped.clone());
+                    // Before another one is accepted: those that are not have no descriptor here.
+                    tokio::select! {
+                        biased;
+                        () = &mut stop => break,
+                        () = this.clients.make_room() => {}
+                    }
+                    let client = this.clients.enter();
+                    let connection = this.clone().boxed_connection(stream, peer, client, stopped.clone());
                     let alive = alive.clone();
                     tokio::spawn(async move {
                         connection.await;
@@ -174,39 +207,67 @@ impl Proxy {
         }
     }
 
+    /// Boxed here, so that this crate compiles it: `serve` is generic, and is compiled where it is called.
+    fn boxed_connection(
+        self: Arc<Self>,
+        stream: TcpStream,
+        peer: SocketAddr,
+        client: Client,
+        stopped: watch::Receiver<bool>,
+    ) -> BoxFuture<'static, ()> {
+        Box::pin(self.connection(stream, peer, client, stopped))
+    }
+
     async fn connection(
         self: Arc<Self>,
         stream: TcpStream,
         peer: SocketAddr,
+        client: Client,
         mut stopped: watch::Receiver<bool>,
     ) {
         let _ = stream.set_nodelay(true);
+        let stream = TokioIo::new(Watched::new(stream, client.clone()));
+        let asks = client.clone();
         let serve = service_fn(move |request| {
-            let this = self.clone();
-            async move { Ok::<_, Infallible>(this.answer(request, peer).await) }
+            let (this, under_way) = (self.clone(), asks.begin());
+            async move { Ok::<_, Infallible>(this.answer(request, peer, under_way).await) }
         });
         let mut server = http1::Builder::new();
         server.timer(TokioTimer::new()).header_read_timeout(FOR_HEAD);
-        let mut connection =
-            std::pin::pin!(server.serve_connection(TokioIo::new(stream), serve).with_upgrades());
-        // How it ends is the client's business.
+        let mut connection = std::pin::pin!(server.serve_connection(stream, serve).with_upgrades());
+        // How it ends is the client's business. To make room it is dropped: one that never said anything does not end
+        // when it is asked to.
         tokio::select! {
+            biased;
+            () = client.is_closing() => return,
             _ = connection.as_mut() => return,
             _ = stopped.wait_for(|stopped| *stopped) => connection.as_mut().graceful_shutdown(),
         }
-        let _ = connection.await;
+        tokio::select! {
+            biased;
+            () = client.is_closing() => {}
+            _ = connection => {}
+        }
     }
 
-    async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> Sent {
-        let answered = self.forward(request, peer).await;
+    async fn answer(&self, request: Request<Incoming>, peer: SocketAddr, under_way: UnderWay) -> Sending {
+        let mut under_way = Some(under_way);
+        let answered = self.forward(request, peer, &mut under_way).await;
         let outcome = answered.as_ref().err().map_or("forwarded", Problem::word);
         metrics::counter!(REQUESTS, "outcome" => outcome).increment(1);
-        answered.unwrap_or_else(|problem| problem.response(|text| Either::Right(Full::new(text))))
+        let sent = answered.unwrap_or_else(|problem| problem.response(|text| Either::Right(Full::new(text))));
+        sent.map(|body| Answering::new(body, under_way))
     }
 
-    async fn forward(&self, mut request: Request<Incoming>, peer: SocketAddr) -> Result<Sent, Problem> {
+    /// What is answered. A connection that goes on in another protocol takes `under_way` with it.
+    async fn forward(
+        &self,
+        mut request: Request<Incoming>,
+        peer: SocketAddr,
+        under_way: &mut Option<UnderWay>,
+    ) -> Result<Sent, Problem> {
         if request.method() == Method::CONNECT {
-            let detail = "this is a proxy before one service, and opens no tunnels to others";
+            let detail = "this proxy serves one service, and opens no tunnels to others";
             return Err(Problem::new(StatusCode::METHOD_NOT_ALLOWED, "connect", detail));
         }
         let upgrade = headers::wanted_upgrade(request.headers());
@@ -215,10 +276,13 @@ impl Proxy {
         // Also of who is refused the body is read.
         let (upload, progress) = Upload::new(&parts.headers, body);
         let passage = self.passage(&parts, upgrade.is_some()).await?;
-        parts.uri = self.target(&parts.uri)?;
+        parts.uri = self.target(&parts.method, &parts.uri)?;
         parts.version = http::Version::HTTP_11;
         headers::strip(&mut parts.headers, upgrade);
         headers::measure(&mut parts.headers, &upload);
+        if !self.config.trust_forwarded {
+            headers::disbelieve(&mut parts.headers);
+        }
         headers::introduce(&mut parts.headers, peer.ip(), &self.config.upstream.authority);
         let watch = passage.as_ref().map(Passage::watch);
         progress.begin();
@@ -233,9 +297,12 @@ impl Proxy {
             tokio::select! { biased; outcome = exchange => outcome, () = late => Err(self.late()) }
         };
         match outcome? {
-            Outcome::Switched(response, work) => tunnel::open(response, client, work, watch),
+            Outcome::Switched(response, work) => {
+                tunnel::open(response, client, work, watch, under_way.take())
+            }
             Outcome::Answered(mut response) => {
                 headers::strip(response.headers_mut(), None);
+                problem::disown(response.headers_mut());
                 Ok(response.map(Either::Left))
             }
         }
@@ -250,23 +317,35 @@ impl Proxy {
         match shown(&parts.headers)? {
             Some(fence) => turnstile.enter(&self.config.resources.of(parts)?, fence).await.map(Some),
             // What comes after an upgrade may change anything, and nobody here sees it.
-            None if self.config.unguarded.contains(&parts.method) && !upgrades => Ok(None),
+            None if self.config.unguarded.contains(&parts.method) && !upgrades => {
+                if overrides_method(&parts.headers) { Err(Problem::method_override()) } else { Ok(None) }
+            }
             None => Err(Problem::missing()),
         }
     }
 
     /// The same path, below the one that the service is at.
-    fn target(&self, uri: &Uri) -> Result<Uri, Problem> {
+    fn target(&self, method: &Method, uri: &Uri) -> Result<Uri, Problem> {
         let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
         let base = &self.config.upstream.base;
+        if path == "*" && !(method == Method::OPTIONS && base.is_empty()) {
+            let detail = "* is not a path here: it is valid only with OPTIONS, and only for a service that \
+                          is forwarded as a whole";
+            return Err(Problem::malformed(detail));
+        }
+        if !base.is_empty() && route::has_dots(uri.path()) {
+            let detail = "this path may lead outside the part of the service that is forwarded; write it \
+                          without . and .. segments";
+            return Err(Problem::malformed(detail));
+        }
         let target = if base.is_empty() { path.parse() } else { format!("{base}{path}").parse() };
         target.map_err(|_| Problem::malformed("this path cannot be forwarded"))
     }
 
     fn late(&self) -> Problem {
         let detail = format!(
-            "the service did not read the request, or did not begin to answer it, within {:?}; it may have acted, and requests \
-             with larger tokens wait for it",
+            "the service did not read the request, or did not begin to answer it, within {:?}; the request \
+             may have been executed, and requests with larger tokens wait for it",
             self.config.timeout
         );
         Problem::new(StatusCode::GATEWAY_TIMEOUT, "late", detail)

@@ -74,7 +74,8 @@ impl Resources {
     /// # Errors
     /// `InvalidArgument` for what cannot be a header's name.
     pub fn by_header(name: &str) -> Result<Self> {
-        let name = name.parse().map_err(|_| Error::invalid(format!("{name:?} cannot be a header's name")))?;
+        let name =
+            name.parse().map_err(|_| Error::invalid(format!("{name:?} is not a valid header name")))?;
         Ok(Self(Kind::Header(name)))
     }
 
@@ -85,7 +86,8 @@ impl Resources {
                 let segments = segments(parts.uri.path())?;
                 rules.iter().find_map(|rule| rule.name_of(&segments)).ok_or_else(|| {
                     let detail =
-                        "no resource is known for this path, so it cannot be fenced; nothing was forwarded";
+                        "this path matches no resource, so the request cannot be fenced; nothing was \
+                         forwarded";
                     Problem::new(StatusCode::BAD_REQUEST, "no-resource", detail)
                 })
             }
@@ -94,14 +96,16 @@ impl Resources {
                 match (values.next(), values.next()) {
                     (Some(value), None) => {
                         let name = std::str::from_utf8(value.as_bytes()).ok().map(str::to_owned);
-                        name.ok_or_else(|| Problem::malformed("the name of the resource is not UTF-8"))
+                        name.ok_or_else(|| Problem::malformed("the resource name is not UTF-8"))
                     }
                     (None, _) => Err(Problem::new(
                         StatusCode::PRECONDITION_REQUIRED,
                         "no-resource",
-                        format!("say which resource this is about in the header {name}"),
+                        format!("name the resource of this request in the header {name}"),
                     )),
-                    _ => Err(Problem::malformed("the name of the resource is there twice; say it once")),
+                    _ => Err(Problem::malformed(
+                        "the header that names the resource appears twice; send it once",
+                    )),
                 }
             }
         }
@@ -113,12 +117,13 @@ impl Rule {
         let wrong = |why: &str| {
             Error::invalid(format!("the resource {text:?} {why}; write NAME, or /PATH/{{id}}/*=NAME/{{id}}"))
         };
-        let (path, name) = text.split_once('=').ok_or_else(|| wrong("has no name behind a ="))?;
-        let path =
-            path.strip_prefix('/').ok_or_else(|| wrong("does not begin with a / where there are several"))?;
+        let (path, name) = text.split_once('=').ok_or_else(|| wrong("has no =NAME after its path"))?;
+        let path = path
+            .strip_prefix('/')
+            .ok_or_else(|| wrong("does not begin with a /, although several are given"))?;
         let (path, open) = match path.strip_suffix('*') {
             Some(rest) if rest.is_empty() || rest.ends_with('/') => (rest.trim_end_matches('/'), true),
-            Some(_) => return Err(wrong("has a * that is no segment of its own")),
+            Some(_) => return Err(wrong("has a * that is not a segment of its own")),
             None => (path.strip_suffix('/').unwrap_or(path), false),
         };
         let mut segments = Vec::new();
@@ -132,9 +137,9 @@ impl Rule {
                 _ => return Err(wrong("has a segment that is neither text nor {name}")),
             });
         }
-        let name = pieces(name, &segments).ok_or_else(|| wrong("has a {name} that its path has not"))?;
+        let name = pieces(name, &segments).ok_or_else(|| wrong("has a {name} that is not in its path"))?;
         if name.is_empty() {
-            return Err(wrong("has no name behind its ="));
+            return Err(wrong("has no name after its ="));
         }
         Ok(Self { segments, open, name })
     }
@@ -176,11 +181,8 @@ fn pieces(name: &str, segments: &[Segment]) -> Option<Vec<Piece>> {
 /// The segments of a path, decoded. What a service might take for another path than it looks like is refused: one resource
 /// must not have two names.
 fn segments(path: &str) -> Result<Vec<String>, Problem> {
-    let strange = || {
-        Problem::malformed(
-            "this path can be read in several ways; write it without //, dots as segments, %2F and %5C",
-        )
-    };
+    let strange =
+        || Problem::malformed("this path is ambiguous; write it without //, dots as segments, %2F and %5C");
     let path = path.strip_prefix('/').ok_or_else(strange)?;
     let path = path.strip_suffix('/').unwrap_or(path);
     if path.is_empty() {
@@ -197,8 +199,12 @@ fn segments(path: &str) -> Result<Vec<String>, Problem> {
 }
 
 fn decoded(segment: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(segment.len());
-    let mut rest = segment.as_bytes();
+    String::from_utf8(unescaped(segment.as_bytes())?).ok()
+}
+
+fn unescaped(text: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
     while let Some((byte, after)) = rest.split_first() {
         rest = after;
         if *byte == b'%' {
@@ -209,7 +215,57 @@ fn decoded(segment: &str) -> Option<String> {
             bytes.push(*byte);
         }
     }
-    String::from_utf8(bytes).ok()
+    Some(bytes)
+}
+
+/// How often a path may be decoded on its way through a service.
+const DECODED: usize = 4;
+
+/// Whether a service may see `.` or `..` as a segment of this path, however it decodes it and cuts it into segments.
+pub(super) fn has_dots(path: &str) -> bool {
+    let mut path = path.as_bytes().to_vec();
+    for _ in 0..DECODED {
+        // The bytes 192 and 193 begin no character: careless decoders make dots and slashes of them.
+        if path.iter().any(|byte| matches!(byte, 0xc0 | 0xc1)) || path.split(is_separator).any(is_dots) {
+            return true;
+        }
+        let once = leniently_unescaped(&path);
+        if once == path {
+            return false;
+        }
+        path = once;
+    }
+    true
+}
+
+fn is_separator(byte: &u8) -> bool {
+    matches!(byte, b'/' | b'\\')
+}
+
+/// Whether a segment is `.` or `..` to a service, which may not count parameters, white space and what follows a zero byte.
+fn is_dots(segment: &[u8]) -> bool {
+    let end = segment.iter().position(|byte| matches!(byte, b';' | 0)).unwrap_or(segment.len());
+    let name = segment[..end].trim_ascii_end();
+    matches!(name, b"." | b"..")
+}
+
+/// What a decoder makes of a path that leaves alone what it does not understand.
+fn leniently_unescaped(path: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut rest = path;
+    while let Some(byte) = rest.first() {
+        match rest.get(..3).filter(|_| *byte == b'%').and_then(unescaped).as_deref() {
+            Some([decoded]) => {
+                bytes.push(*decoded);
+                rest = &rest[3..];
+            }
+            _ => {
+                bytes.push(*byte);
+                rest = &rest[1..];
+            }
+        }
+    }
+    bytes
 }
 
 #[cfg(test)]
@@ -259,6 +315,27 @@ mod tests {
             "/a;x=1",
         ] {
             assert_eq!(named(&["/*=all"], path), Err(StatusCode::BAD_REQUEST), "{path}");
+        }
+    }
+
+    #[test]
+    fn dots_are_seen_however_they_are_written() {
+        for path in [
+            "/..",
+            "/a/.",
+            "/%zz/%252e%252e",
+            "/a%2f.%2e",
+            "/%25252e",
+            "/a\\..",
+            "/..;a=b",
+            "/.. ",
+            "/%c0%ae",
+        ] {
+            assert!(has_dots(path), "{path}");
+        }
+        for path in ["/", "", "/a..b", "/...", "/%zz", "/a;..", "/100%", "/%25", "/%e2%80%a6", "/.hidden/x."]
+        {
+            assert!(!has_dots(path), "{path}");
         }
     }
 

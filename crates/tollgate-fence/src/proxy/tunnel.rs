@@ -6,9 +6,10 @@ use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
+use super::clients::UnderWay;
 use super::lingering::Work;
 use super::{Sent, headers};
-use crate::problem::Problem;
+use crate::problem::{self, Problem};
 use crate::turnstile::Watch;
 
 /// Passes the service's change of protocol on, and everything after it, until somebody with a larger token waits for it. The request is under way
@@ -18,12 +19,13 @@ pub(super) fn open(
     client: Option<OnUpgrade>,
     work: Work,
     watch: Option<Watch>,
+    under_way: Option<UnderWay>,
 ) -> Result<Sent, Problem> {
     let service = hyper::upgrade::on(&mut response);
     let protocol = headers::wanted_upgrade(response.headers());
     let (mut parts, _) = response.into_parts();
     let Some(client) = client else {
-        let detail = "the service changes to another protocol, for which nobody asked";
+        let detail = "the service switched to another protocol, which the client did not request";
         return Err(Problem::new(StatusCode::BAD_GATEWAY, "broken", detail));
     };
     let passing = async move {
@@ -36,6 +38,8 @@ pub(super) fn open(
         }
     };
     tokio::spawn(async move {
+        // The client is connected until then.
+        let _under_way = under_way;
         let Some(watch) = watch else { return passing.await };
         tokio::select! {
             () = passing => {}
@@ -46,5 +50,6 @@ pub(super) fn open(
         }
     });
     headers::strip(&mut parts.headers, protocol);
+    problem::disown(&mut parts.headers);
     Ok(Response::from_parts(parts, Either::Right(Full::default())))
 }

@@ -9,12 +9,14 @@ use hyper::rt::{Read, Write};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsConnector;
 use tollgate_core::tls::{self, TlsFiles};
 use tollgate_core::url::Host;
 use tollgate_core::{Error, Result};
 
 use super::lingering::{Lingering, Work};
+use super::route::has_dots;
 use super::upload::Upload;
 use crate::answer::Bounds;
 use crate::problem::Problem;
@@ -25,6 +27,10 @@ const TO_CONNECT: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(2);
 /// How many are kept.
 const KEPT: usize = 256;
+/// How soon it is looked again whether one that was given back is ready.
+const SOON: Duration = Duration::from_millis(10);
+/// How long a request waits for a connection when there are as many as there may be.
+const FOR_ROOM: Duration = Duration::from_secs(5);
 
 /// The service behind a proxy.
 ///
@@ -48,12 +54,23 @@ impl Upstream {
     /// # Errors
     /// `InvalidArgument` for what is no such URL, `Config` for files that cannot be read.
     pub fn parse(url: &str, files: &TlsFiles) -> Result<Self> {
-        let wrong = || Error::invalid(format!("{url:?} is no URL of a service; write http://HOST:PORT"));
+        // What was written is not repeated: there may be a password in it.
+        let wrong = || Error::invalid("this is not the URL of a service; write http://HOST:PORT");
         let uri: Uri = url.parse().map_err(|_| wrong())?;
-        let authority =
-            uri.authority().filter(|authority| !authority.as_str().contains('@')).ok_or_else(wrong)?;
+        let authority = uri.authority().ok_or_else(wrong)?;
+        if authority.as_str().contains('@') {
+            return Err(Error::invalid(
+                "the URL of the service must not have a user or password, because clients send their own; \
+                 write http://HOST:PORT",
+            ));
+        }
         if uri.query().is_some() {
-            return Err(Error::invalid("the URL of a service has no ?query; leave it out"));
+            return Err(Error::invalid("the URL of the service must not have a ?query; leave it out"));
+        }
+        if has_dots(uri.path()) {
+            return Err(Error::invalid(
+                "the path of the service must not contain . or .. segments; write the resolved path",
+            ));
         }
         // A port that is none would be left out silently, and another service answer.
         let has_port = !authority.as_str().ends_with(authority.host());
@@ -99,18 +116,38 @@ pub(super) struct Connections {
     /// For how long answers are read on.
     pub(super) bounds: Bounds,
     idle: Mutex<Vec<Line>>,
+    /// One permit for each connection, until the service is done with what it was sent.
+    room: Arc<Semaphore>,
+    given_back: Notify,
 }
 
 impl Connections {
-    pub(super) fn new(upstream: Upstream, patience: Duration, bounds: Bounds) -> Self {
-        Self { upstream, patience, bounds, idle: Mutex::default() }
+    /// At most `most` at a time.
+    pub(super) fn new(upstream: Upstream, most: usize, patience: Duration, bounds: Bounds) -> Self {
+        let room = Arc::new(Semaphore::new(most.clamp(1, Semaphore::MAX_PERMITS)));
+        Self { upstream, patience, bounds, idle: Mutex::default(), room, given_back: Notify::new() }
     }
 
     /// One that is there, or a new one.
     pub(super) async fn line(&self) -> Result<Line, Problem> {
-        match self.take() {
-            Some(line) => Ok(line),
-            None => self.open().await,
+        let found = tokio::time::timeout(FOR_ROOM, async {
+            loop {
+                if let Some(line) = self.take() {
+                    return Ok(line);
+                }
+                tokio::select! {
+                    biased;
+                    place = self.room.clone().acquire_owned() => return Err(place),
+                    () = self.given_back.notified() => {}
+                    // One that was given back may not be ready yet.
+                    () = tokio::time::sleep(SOON) => {}
+                }
+            }
+        });
+        match found.await {
+            Ok(Ok(line)) => Ok(line),
+            Ok(Err(Ok(place))) => self.open_in(place).await,
+            Ok(Err(Err(_))) | Err(_) => Err(Problem::full()),
         }
     }
 
@@ -127,20 +164,39 @@ impl Connections {
         let mut idle = self.idle();
         if !line.sender.is_closed() && idle.len() < KEPT {
             idle.push(line);
+            self.given_back.notify_one();
         }
     }
 
+    /// A new one, whatever is there.
     pub(super) async fn open(&self) -> Result<Line, Problem> {
-        let opened = tokio::time::timeout(TO_CONNECT, self.connect()).await;
-        opened.unwrap_or_else(|_| Err(unreachable("it did not take the connection in time")))
+        let place = match self.room.clone().try_acquire_owned() {
+            Ok(place) => place,
+            Err(_) => {
+                // The one that has rested for longest makes room.
+                let oldest = {
+                    let mut idle = self.idle();
+                    if idle.is_empty() { None } else { Some(idle.remove(0)) }
+                };
+                drop(oldest);
+                let place = tokio::time::timeout(FOR_ROOM, self.room.clone().acquire_owned()).await;
+                place.ok().and_then(Result::ok).ok_or_else(Problem::full)?
+            }
+        };
+        self.open_in(place).await
     }
 
-    async fn connect(&self) -> Result<Line, Problem> {
+    async fn open_in(&self, place: OwnedSemaphorePermit) -> Result<Line, Problem> {
+        let opened = tokio::time::timeout(TO_CONNECT, self.connect(place)).await;
+        opened.unwrap_or_else(|_| Err(unreachable("the service did not accept the connection in time")))
+    }
+
+    async fn connect(&self, place: OwnedSemaphorePermit) -> Result<Line, Problem> {
         let Upstream { host, tls, .. } = &self.upstream;
         let failed = |error: std::io::Error| unreachable(&error.to_string());
         let found = tokio::net::lookup_host((host.name.as_str(), host.port)).await.map_err(failed)?;
         let found: Vec<_> = found.collect();
-        let stream = Lingering::connect(&found, self.patience).await.map_err(failed)?;
+        let stream = Lingering::connect(&found, self.patience, place).await.map_err(failed)?;
         let work = stream.work();
         let sender = match tls {
             None => speak(TokioIo::new(stream), work.clone()).await,

@@ -113,6 +113,11 @@ impl Locks {
         self.keeper.block_on(self.inner.revoke(name, token))
     }
 
+    /// Takes the lock away from the holder with `token` and hands it on at once. The holder may still be at work.
+    pub fn revoke_by_force(&self, name: impl AsRef<str>, token: Token) -> Result<Revocation> {
+        self.keeper.block_on(self.inner.revoke_by_force(name, token))
+    }
+
     /// Refuses new requests and waits for what is under way in the background; see
     /// [`tollgate::Locks::close`](crate::Locks::close).
     pub fn close(&self) {

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use tollgate_core::{Keeper, Result};
 
-use super::{Lease, LockRequest};
+use super::{Guard, Lease, LockRequest};
 
 /// A lock that many may read under, or one may write under; see [`tollgate::RwLock`](crate::RwLock).
 ///
@@ -58,8 +58,8 @@ impl RwLock {
 /// # fn main() -> tollgate::Result<()> {
 /// let locks = tollgate::blocking::connect("memory:blocking-semaphore")?;
 /// let gpus = locks.semaphore("gpu", 1);
-/// let one = gpus.permit().acquire()?;
-/// assert!(gpus.permit().try_acquire()?.is_none(), "it is in use");
+/// let one = gpus.acquire()?;
+/// assert!(gpus.try_acquire()?.is_none(), "it is in use");
 /// # drop(one);
 /// # Ok(())
 /// # }
@@ -77,8 +77,18 @@ impl Semaphore {
         Self { inner, keeper }
     }
 
-    /// A request for one of them.
+    /// A request for one permit, to be configured.
     pub fn permit(&self) -> LockRequest {
         LockRequest::new(self.inner.permit(), self.keeper.clone())
+    }
+
+    /// Takes one permit, waiting for it without a limit.
+    pub fn acquire(&self) -> Result<Guard> {
+        self.permit().acquire()
+    }
+
+    /// Takes one permit if one is free; `None` if all are in use.
+    pub fn try_acquire(&self) -> Result<Option<Guard>> {
+        self.permit().try_acquire()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate_core::{Keeper, OnDeadlock, PartyHandle, Result};
+use tollgate_core::{Error, Keeper, OnDeadlock, PartyHandle, Result};
 
 use super::{Guard, Lease};
 
@@ -97,7 +97,7 @@ impl LockRequest {
         self.with(|request| request.on_deadlock(policy))
     }
 
-    /// Takes the lock, waiting for it as long as [`wait`](Self::wait) says. Fails with `Timeout` if that
+    /// Takes the lock, waiting for it as long as [`wait`](Self::wait) says. Fails with `Busy` if that
     /// was not enough.
     pub fn acquire(self) -> Result<Guard> {
         let guard = self.keeper.block_on(self.inner.acquire())?;
@@ -119,6 +119,17 @@ impl LockRequest {
         let guard = self.acquire()?;
         let value = work(guard.lease());
         guard.finish().map_err(|error| error.during("run"))?;
+        Ok(value)
+    }
+
+    /// Takes the lock, runs `work` that can fail, and releases it: the error is that of `work`, or of the lock. Otherwise as
+    /// [`run`](Self::run).
+    pub fn try_run<T, E: From<Error>>(self, work: impl FnOnce(Lease) -> Result<T, E>) -> Result<T, E> {
+        let guard = self.acquire()?;
+        let outcome = work(guard.lease());
+        let finished = guard.finish();
+        let value = outcome?;
+        finished.map_err(|error| error.during("run"))?;
         Ok(value)
     }
 }

@@ -92,7 +92,7 @@ impl SetRequest {
         self.with(|request| request.wait(most))
     }
 
-    /// Takes all of them, waiting as long as [`wait`](Self::wait) says. Fails with `Timeout` if that was
+    /// Takes all of them, waiting as long as [`wait`](Self::wait) says. Fails with `Busy` if that was
     /// not enough, and holds none of them then.
     pub fn acquire(self) -> Result<Guards> {
         let guards = self.keeper.block_on(self.inner.acquire())?;
