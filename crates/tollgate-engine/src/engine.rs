@@ -157,6 +157,10 @@ impl<D> Engine<D> {
                 let age = claim.party.map(|party| self.parties.age_at(party, self.now));
                 return Answer::Deadlock { conflict, age };
             }
+            // From here on the claim joins: its party is as old as it states before age decides anything.
+            if let Some(party) = claim.party {
+                self.parties.learn_age(party);
+            }
             self.wound(lock, &claim, events);
             known = self.table.find_lock(&claim.name);
             admitted = self.admits_claim(known, &claim);

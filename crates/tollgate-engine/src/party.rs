@@ -52,6 +52,14 @@ impl<D> Parties<D> {
         known.into_iter().chain(party.age).min().unwrap_or(Age(now.as_nanos() / 1000))
     }
 
+    /// Lowers the age of a party with live claims to the one that its next claim states.
+    pub(crate) fn learn_age(&mut self, party: Party) {
+        if let (Some(&key), Some(stated)) = (self.by_id.get(&party.id), party.age) {
+            let standing = &mut self.standings[key];
+            standing.age = standing.age.min(stated);
+        }
+    }
+
     /// A claim of `party` was made.
     pub(crate) fn join(&mut self, party: Party, now: Moment) -> Key<Standing<D>> {
         let age = self.age_at(party, now);

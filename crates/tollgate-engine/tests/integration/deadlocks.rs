@@ -235,3 +235,21 @@ fn of_a_semaphores_holders_only_the_youngest_makes_way() {
         "{oldest:?}"
     );
 }
+
+#[test]
+fn a_claim_that_states_an_older_age_does_not_wound_its_own_party() {
+    let mut story = Story::default();
+    let two = Mode::permit(2).unwrap();
+    assert!(is_granted(&story.take(claim(2, "pool", two, WoundWait))));
+    assert!(is_granted(&story.take(claim(5, "pool", two, WoundWait))));
+    let mut second = claim(5, "pool", two, WoundWait);
+    second.owner = OwnerId::from_bits(55);
+    second.party = second.party.map(|party| Party { age: Some(tollgate_types::Age(1)), ..party });
+    let taken = story.take(second);
+    assert!(is_granted(&taken), "{taken:?}");
+    let revoked = taken.events.iter().find_map(|event| match event {
+        Event::Revoked { owner, .. } => Some(owner.to_bits()),
+        _ => None,
+    });
+    assert_eq!(revoked, Some(2), "the younger party loses its permit, not the claim's own party");
+}

@@ -203,10 +203,8 @@ async fn by_wait_die_the_younger_gives_up(world: World) {
     let refused = others.lock(&a).party(&younger).on_deadlock(OnDeadlock::WaitDie).acquire();
     let error = expect_kind(soon("the younger party gives up", refused).await, ErrorKind::Deadlock);
     assert!(error.is_retryable() && error.to_string().contains("older"), "{error}");
-    assert!(
-        world.look(&a).await.is_some_and(|state| state.waiters.is_empty()),
-        "nothing of the claim is left"
-    );
+    // Nothing of the refused claim is left; a slow engine may answer its withdrawal after the error.
+    world.until(&a, 1, 0).await;
     let waits = tokio::spawn(locks.lock(&b).party(&older).on_deadlock(OnDeadlock::WaitDie).acquire());
     world.until(&b, 1, 1).await;
     second.release().await.unwrap();
