@@ -59,6 +59,29 @@ impl Fault {
         Self::Restored,
         Self::MachinePaused,
     ];
+
+    /// The fault in one word, for machines.
+    ///
+    /// ```
+    /// assert_eq!(tollgate::Fault::HolderPaused.word(), "holder_paused");
+    /// ```
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::HolderKilled => "holder_killed",
+            Self::HolderPaused => "holder_paused",
+            Self::RenewalsFail => "renewals_fail",
+            Self::ClockForward => "clock_forward",
+            Self::ClockBack => "clock_back",
+            Self::ClockDrift => "clock_drift",
+            Self::ReplyLost => "reply_lost",
+            Self::RequestRepeated => "request_repeated",
+            Self::EngineRestarted => "engine_restarted",
+            Self::EngineEmptied => "engine_emptied",
+            Self::FailedOver => "failed_over",
+            Self::Restored => "restored",
+            Self::MachinePaused => "machine_paused",
+        }
+    }
 }
 
 /// What a promise rests on under a fault.

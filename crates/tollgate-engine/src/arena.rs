@@ -79,6 +79,19 @@ impl<T> Arena<T> {
         matches!(cell, Some(Cell::Full(_)))
     }
 
+    /// The records at up to `most` positions from `from` on, and the position after them; `None` at
+    /// the end.
+    pub(crate) fn page(&self, from: usize, most: usize) -> (impl Iterator<Item = &T>, Option<usize>) {
+        let positions = self.chunks.last().map_or(0, |last| (self.chunks.len() - 1) * CHUNK + last.len());
+        let end = from.saturating_add(most).min(positions);
+        let cells = (from.min(end)..end).map(|at| &self.chunks[at / CHUNK][at % CHUNK]);
+        let records = cells.filter_map(|cell| match cell {
+            Cell::Full(value) => Some(value),
+            Cell::Free { .. } => None,
+        });
+        (records, (end < positions).then_some(end))
+    }
+
     /// Every record, in the order of their positions, which means nothing to anybody outside.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.chunks.iter().flatten().filter_map(|cell| match cell {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate_types::{LockName, Mode, Moment, OwnerId, Token};
+use tollgate_types::{LockName, Mode, Moment, OwnerId, PartyId, Token};
 
 use crate::engine::Engine;
 use crate::table::{Lock, State};
@@ -31,6 +31,8 @@ pub struct HolderView<'a, D> {
     pub since: Moment,
     /// When its lease ends unless extended.
     pub expires: Moment,
+    /// The party of the claim, if it has one.
+    pub party: Option<PartyId>,
     /// What the caller keeps about it.
     pub details: &'a D,
 }
@@ -40,6 +42,8 @@ pub struct HolderView<'a, D> {
 pub struct WaiterView<'a, D> {
     /// How it wants to hold the lock.
     pub mode: Mode,
+    /// The party of the claim, if it has one.
+    pub party: Option<PartyId>,
     /// What the caller keeps about it.
     pub details: &'a D,
 }
@@ -105,6 +109,15 @@ impl<D> Engine<D> {
         views
     }
 
+    /// The locks at up to `most` positions of the table from `from` on whose names start with
+    /// `prefix`, and where the next page begins; `None` at the end. A lock that is not idle
+    /// throughout keeps its position, so it is on exactly one page.
+    pub fn page(&self, prefix: &str, from: usize, most: usize) -> (Vec<LockView<'_, D>>, Option<usize>) {
+        let (locks, next) = self.table.locks.page(from, most);
+        let named = locks.filter(|lock| lock.name.as_str().starts_with(prefix));
+        (named.map(|lock| self.view(lock)).collect(), next)
+    }
+
     fn view<'a>(&'a self, lock: &'a Lock<D>) -> LockView<'a, D> {
         let mut view = LockView {
             name: &lock.name,
@@ -114,11 +127,12 @@ impl<D> Engine<D> {
         };
         for (_, place) in self.table.queue(lock) {
             let (mode, details) = (place.mode, &place.details);
+            let party = place.party.map(|key| self.parties.standings[key].id);
             match place.state {
                 State::Holding { token, since, .. } => {
-                    view.holders.push(HolderView { mode, token, since, expires: place.due, details });
+                    view.holders.push(HolderView { mode, token, since, expires: place.due, party, details });
                 }
-                State::Waiting { .. } => view.waiters.push(WaiterView { mode, details }),
+                State::Waiting { .. } => view.waiters.push(WaiterView { mode, party, details }),
             }
         }
         view

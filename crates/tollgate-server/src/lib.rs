@@ -1,15 +1,28 @@
-//! The lock server: grants, leases and tokens for clients in every language. Not usable yet: it has its table, and no
-//! network.
+//! The lock server: grants, leases and tokens for clients in every language.
 //!
-//! [`table`] is the durable engine with its clients: which connection waits for which claim, for how long a claim keeps its
-//! place when its client is gone, and which answers wait for the disk. It does no I/O and reads no clock, so it is tested, and
-//! will be simulated, without either. [`Service`] drives it: it has the clock, the timer and the thread that writes to the
-//! disk, and runs on one thread. [`http`] turns calls of the HTTP API into its requests, without a socket.
+//! ```text
+//! listen ── http ──┐
+//!                  ├── Service ── own: table + store
+//!        ── native ┘
+//! ```
+//!
+//! - [`table`] is the durable engine with its clients: which connection waits for which claim, for
+//!   how long a claim keeps its place when its client is gone, and which answers wait for the disk.
+//!   It does no I/O and reads no clock, so that it is simulated without either.
+//! - [`TableService`] drives the table: it has the clock, the timer and the thread that writes to the
+//!   disk. It runs on one thread, and answers request values with response values ([`Service`]).
+//! - [`http`] turns calls of the HTTP API into these values, without a socket.
+//! - [`listen`] has the sockets: it accepts connections within limits, tells HTTP and native
+//!   frames apart, and stops gracefully.
 
 mod clock;
+mod guarantees;
 pub mod http;
+pub mod listen;
+mod own;
 mod service;
 pub mod table;
 
 pub use clock::EngineClock;
-pub use service::{Running, Service, Stopped};
+pub use own::{Running, Stopped, TableService};
+pub use service::{Answering, EventStream, Looked, Service};

@@ -1,243 +1,63 @@
-//! Drives the table: requests in, answers out when the disk has what they depend on, and what is due.
+//! What every front end speaks to: request values in, response values out, no socket.
 
-use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
-use std::rc::Rc;
-use std::sync::Arc;
-use std::time::Duration;
+use std::pin::Pin;
 
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio::sync::{Notify, oneshot};
-use tollgate_core::{Details, Moment};
-use tollgate_embedded::durable::{Commit, Committer, Options, Store, StoreError, start};
+use futures_core::Stream;
+use tollgate_proto::{
+    Acquire, AcquireAll, Admit, Admitted, Break, Broken, Deadlocks, Event, EventId, EventsQuery, Extend,
+    Grant, Grants, HealthStatus, Info, Keep, Kept, Lock, LockQuery, Locks, LocksQuery, Problem, Release,
+    Released, Top, Withdraw,
+};
 
-use crate::clock::{EngineClock, HEARTBEAT, boottime};
-use crate::table::{Answer, Held, Key, Request, Source, Table};
+/// A response on its way. It stays on the server's thread.
+pub type Answering<'a, T> = Pin<Box<dyn Future<Output = Result<T, Problem>> + 'a>>;
 
-/// Nothing is answered any more: the server stops, or its disk failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stopped;
+/// What happens to locks from some moment on. It never ends by itself.
+pub type EventStream = Pin<Box<dyn Stream<Item = Event>>>;
 
-/// The table of one server. It stays on one thread, and clones are handles to the same.
-#[derive(Clone)]
-pub struct Service {
-    inner: Rc<Inner>,
+/// A lock, or that it is still as the client knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Looked {
+    /// The lock, with the tag of this state.
+    Changed(Lock, String),
+    /// The state still has this tag.
+    Unchanged(String),
 }
 
-struct Inner {
-    table: RefCell<Table>,
-    clock: RefCell<EngineClock>,
-    /// Open requests.
-    open: RefCell<HashMap<Source, oneshot::Sender<Answer>>>,
-    next_connection: Cell<u64>,
-    committer: Committer<Arc<Details>>,
-    /// Changes or earlier dues may be there.
-    changed: Notify,
-    stopping: Notify,
-    is_stopped: Cell<bool>,
-    grants_from: Cell<Option<Moment>>,
-}
-
-/// The loop of a service: it has to be run for anything to be stored, or to expire.
-pub struct Running {
-    service: Service,
-    committed: UnboundedReceiver<Result<Commit, StoreError>>,
-}
-
-impl Service {
-    /// Starts on what `store` has.
-    pub fn open(mut store: impl Store, options: &Options) -> Result<(Self, Running), StoreError> {
-        let started = start(&mut store, options)?;
-        let file = store.file().to_owned();
-        let (sender, committed) = unbounded_channel();
-        let committer = Committer::start(store, move |result| drop(sender.send(result)))
-            .map_err(|error| StoreError::Io { file, detail: format!("no thread can be started: {error}") })?;
-        let now = boottime();
-        let inner = Inner {
-            clock: RefCell::new(EngineClock::new(started.engine.now(), now)),
-            table: RefCell::new(Table::new(started.engine)),
-            open: RefCell::default(),
-            next_connection: Cell::new(0),
-            committer,
-            changed: Notify::new(),
-            stopping: Notify::new(),
-            is_stopped: Cell::new(false),
-            grants_from: Cell::new(started.wait.map(|wait| now + wait)),
-        };
-        let service = Self { inner: Rc::new(inner) };
-        Ok((service.clone(), Running { service, committed }))
-    }
-
-    /// Answers a request. A claim whose future is dropped is treated as one whose client is gone.
-    pub async fn ask(&self, request: Request) -> Result<Answer, Stopped> {
-        let inner = &*self.inner;
-        if inner.is_stopped.get() {
-            return Err(Stopped);
-        }
-        let connection = inner.next_connection.get();
-        inner.next_connection.set(connection + 1);
-        let source = Source { connection, request: 0 };
-        let (sender, mut answer) = oneshot::channel();
-        inner.open.borrow_mut().insert(source, sender);
-        let asking = Asking { inner, source };
-        let now = inner.now();
-        inner.table.borrow_mut().request(source, request, now);
-        inner.deliver();
-        inner.changed.notify_one();
-        // Most answers are there by now.
-        let answered = match answer.try_recv() {
-            Ok(answer) => Ok(answer),
-            Err(oneshot::error::TryRecvError::Closed) => Err(Stopped),
-            Err(oneshot::error::TryRecvError::Empty) => answer.await.map_err(|_| Stopped),
-        };
-        if answered.is_ok() {
-            // There is nothing to close.
-            std::mem::forget(asking);
-        }
-        answered
-    }
-
-    /// Looks at the table, with the engine's time.
-    pub fn look<T>(&self, look: impl FnOnce(&Table, Moment) -> T) -> T {
-        let now = self.inner.now();
-        look(&self.inner.table.borrow(), now)
-    }
-
-    /// What is known of a grant.
-    pub(crate) fn held(&self, key: &Key) -> Option<Held> {
-        self.look(|table, _| table.held(key))
-    }
-
-    /// For how long nothing is granted yet, after an unclean start.
-    pub fn wait(&self) -> Option<Duration> {
-        self.inner.grants_from.get().map(|from| from.since(boottime())).filter(|left| !left.is_zero())
-    }
-
-    /// Stops cleanly: waiting clients are answered, what is granted is stored, and [`Running::run`] returns.
-    pub fn stop(&self) {
-        self.inner.stopping.notify_one();
-    }
-}
-
-/// An open request; dropped, it is closed.
-struct Asking<'a> {
-    inner: &'a Inner,
-    source: Source,
-}
-
-impl Drop for Asking<'_> {
-    fn drop(&mut self) {
-        self.inner.open.borrow_mut().remove(&self.source);
-        let now = self.inner.now();
-        self.inner.table.borrow_mut().close(self.source.connection, now);
-        self.inner.deliver();
-        self.inner.changed.notify_one();
-    }
-}
-
-impl Inner {
-    fn now(&self) -> Moment {
-        self.clock.borrow_mut().at(boottime())
-    }
-
-    /// Gives the answers that may leave to those who asked.
-    fn deliver(&self) {
-        let answers = self.table.borrow_mut().take_answers();
-        for (source, answer) in answers {
-            let open = self.open.borrow_mut().remove(&source);
-            if let Some(open) = open {
-                // The one who asked may be gone; then its claim is closed by its drop.
-                let _ = open.send(answer);
-            }
-        }
-    }
-
-    /// Has the disk write what was gathered.
-    fn write(&self) {
-        let batch = self.table.borrow_mut().take_batch();
-        if let Some(batch) = batch {
-            // After a failure nothing is written; the failure itself ends the loop.
-            self.committer.commit(batch);
-        }
-    }
-
-    /// When there is something to do without a request.
-    fn next_due(&self) -> Moment {
-        let due = self.table.borrow().next_due().map(|due| self.clock.borrow().real(due));
-        let heartbeat = boottime() + HEARTBEAT;
-        due.into_iter().chain(self.grants_from.get()).min().unwrap_or(heartbeat).min(heartbeat)
-    }
-
-    fn tick(&self) {
-        let now = self.now();
-        let mut table = self.table.borrow_mut();
-        if self.grants_from.get().is_some_and(|from| boottime() >= from) {
-            self.grants_from.set(None);
-            table.end_wait(now);
-        }
-        table.tick(now);
-    }
-}
-
-impl Running {
-    /// Runs until [`Service::stop`], or until the disk fails.
-    pub async fn run(mut self) -> Result<(), StoreError> {
-        let inner = self.service.inner.clone();
-        let ended = self.turn_until_stopped(&inner).await;
-        inner.is_stopped.set(true);
-        let stopped = match ended {
-            Ok(()) => self.stop_cleanly(&inner).await,
-            error => error,
-        };
-        // Who asked hears that the server stops.
-        inner.open.borrow_mut().clear();
-        stopped
-    }
-
-    async fn turn_until_stopped(&mut self, inner: &Inner) -> Result<(), StoreError> {
-        loop {
-            inner.deliver();
-            inner.write();
-            let pause = inner.next_due().since(boottime());
-            tokio::select! {
-                biased;
-                () = inner.stopping.notified() => return Ok(()),
-                committed = self.committed.recv() => self.take(inner, committed)?,
-                () = inner.changed.notified() => {}
-                () = tokio::time::sleep(pause) => {}
-            }
-            inner.tick();
-        }
-    }
-
-    /// Writes everything, and waits for it.
-    async fn stop_cleanly(&mut self, inner: &Inner) -> Result<(), StoreError> {
-        let now = inner.now();
-        inner.table.borrow_mut().stop(now);
-        loop {
-            inner.deliver();
-            inner.write();
-            if inner.table.borrow().is_stored() {
-                return Ok(());
-            }
-            let committed = self.committed.recv().await;
-            self.take(inner, committed)?;
-        }
-    }
-
-    fn take(&self, inner: &Inner, committed: Option<Result<Commit, StoreError>>) -> Result<(), StoreError> {
-        let now = inner.now();
-        match committed {
-            Some(Ok(commit)) => {
-                inner.table.borrow_mut().committed(commit, now);
-                Ok(())
-            }
-            Some(Err(error)) => {
-                inner.table.borrow_mut().set_granting(false, now);
-                Err(error)
-            }
-            // The thread ends only after an error, which was taken.
-            None => Ok(()),
-        }
-    }
+/// What a server serves: its own durable table, or another engine.
+///
+/// Every call passes one of these methods, so that access rules have one place to stand in. A
+/// future that is dropped is a client that is gone: a claim without an owner that the client knows
+/// is withdrawn then, every other claim keeps its place for a while.
+pub trait Service {
+    /// Takes a lock.
+    fn acquire(&self, call: Acquire) -> Answering<'_, Grant>;
+    /// Takes several locks, all or nothing.
+    fn acquire_all(&self, call: AcquireAll) -> Answering<'_, Grants>;
+    /// Renews grants and keeps the places of claims that wait.
+    fn keep(&self, call: Keep) -> Answering<'_, Kept>;
+    /// Renews one grant.
+    fn extend(&self, call: Extend) -> Answering<'_, Grant>;
+    /// Gives locks back.
+    fn release(&self, call: Release) -> Answering<'_, Released>;
+    /// Removes claims in whatever state they are.
+    fn withdraw(&self, call: Withdraw) -> Answering<'_, Released>;
+    /// Compares a token with the mark of a resource, and raises the mark.
+    fn admit(&self, call: Admit) -> Answering<'_, Admitted>;
+    /// Takes a lock from its holder.
+    fn break_lock(&self, call: Break) -> Answering<'_, Broken>;
+    /// Looks at one lock; with a tag that is still true it may wait for a change.
+    fn lock(&self, query: LockQuery, known: Option<String>) -> Answering<'_, Looked>;
+    /// Looks at a page of locks.
+    fn locks(&self, query: LocksQuery) -> Answering<'_, Locks>;
+    /// Follows what happens, from the event after `last` on if that is given and still known.
+    fn events(&self, query: EventsQuery, last: Option<EventId>) -> Answering<'_, EventStream>;
+    /// The locks that stand out.
+    fn top(&self) -> Answering<'_, Top>;
+    /// The wait-for graph.
+    fn deadlocks(&self) -> Answering<'_, Deadlocks>;
+    /// What the server is and promises.
+    fn info(&self) -> Answering<'_, Info>;
+    /// Whether the server serves.
+    fn health(&self) -> HealthStatus;
 }

@@ -78,6 +78,7 @@ impl Wanted {
             wait: Duration::from_nanos(wait),
             round: Duration::from_secs(5),
             can_return: true,
+            is_part: false,
             lock_delay: Duration::from_nanos(self.lock_delay),
             party: None,
             on_deadlock: OnDeadlock::Timeout,

@@ -427,6 +427,11 @@ impl<D: Clone> Durable<D> {
         self.engine.inspect(name)
     }
 
+    /// A page of the locks; see [`Engine::page`].
+    pub fn page(&self, prefix: &str, from: usize, most: usize) -> (Vec<LockView<'_, D>>, Option<usize>) {
+        self.engine.page(prefix, from, most)
+    }
+
     /// How much the engine holds.
     pub fn stats(&self) -> Stats {
         self.engine.stats()

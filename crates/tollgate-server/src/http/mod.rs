@@ -1,16 +1,27 @@
-//! The HTTP API without a socket: a call in, a reply out. The one place that every call passes.
-//!
-//! There are `acquire`, `extend`, `release`, `withdraw`, `break`, `admit` and `lock` by now, and the two for health.
+//! The HTTP API without a socket: a call in, a reply out. The one place that every HTTP call passes.
 
-mod locks;
-mod look;
+mod metrics;
+mod reply;
+mod route;
 
-use serde::Serialize;
-use tollgate_proto::{Health, HealthStatus, Problem, ProblemKind};
+use std::rc::Rc;
+use std::str::FromStr;
 
-use crate::service::Service;
+use tollgate_proto::{EventId, EventsQuery, Health, HealthStatus, Problem, ProblemKind, parse, parse_query};
 
-/// A call, after its front end has read and authorised it.
+pub use metrics::Counters;
+pub use reply::{Body, Reply};
+pub use route::Route;
+
+use crate::service::{Looked, Service};
+
+/// The OpenAPI document; a test compares it with what the types and [`Route`] say.
+const OPENAPI: &str = include_str!("openapi.json");
+
+/// The page for people, until there is a dashboard.
+const ROOT: &str = include_str!("root.html");
+
+/// A call, after its front end has read it.
 #[derive(Debug, Clone, Copy)]
 pub struct Call<'a> {
     /// The method, like `POST`.
@@ -19,77 +30,102 @@ pub struct Call<'a> {
     pub path: &'a str,
     /// What follows the `?`.
     pub query: &'a str,
+    /// The header `If-None-Match`.
+    pub if_none_match: Option<&'a str>,
+    /// The header `Last-Event-ID`.
+    pub last_event_id: Option<&'a str>,
     /// The body.
     pub body: &'a [u8],
     /// The id that the answer names.
     pub request_id: &'a str,
 }
 
-/// The answer to a call.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
-    /// The HTTP status.
-    pub status: u16,
-    /// The header `Content-Type`.
-    pub media_type: &'static str,
-    /// The header `Retry-After`.
-    pub retry_after: Option<u64>,
-    /// The body.
-    pub body: Vec<u8>,
+/// The HTTP API over a service.
+#[derive(Clone)]
+pub struct Api {
+    service: Rc<dyn Service>,
+    counters: Rc<Counters>,
 }
 
-impl Reply {
-    fn json(body: &impl Serialize) -> Self {
-        let body = serde_json::to_vec(body).expect("messages can be written as JSON");
-        Self { status: 200, media_type: "application/json", retry_after: None, body }
+impl Api {
+    /// The API over `service`.
+    pub fn new(service: Rc<dyn Service>) -> Self {
+        Self { service, counters: Rc::default() }
     }
 
-    fn problem(mut problem: Problem, request_id: &str) -> Self {
-        problem.request_id = Some(request_id.to_owned());
-        let (status, retry_after) = (problem.status, problem.retry_after_seconds());
-        let body = serde_json::to_vec(&problem).expect("problems can be written as JSON");
-        Self { status, media_type: Problem::MEDIA_TYPE, retry_after, body }
+    /// Answers a call. A future that is dropped is a client that is gone.
+    pub async fn answer(&self, call: Call<'_>) -> Reply {
+        let route = Route::of(call.path);
+        let reply = match self.routed(route, call).await {
+            Ok(reply) => reply,
+            Err(problem) => Reply::problem(problem, call.request_id),
+        };
+        self.counters.count(route, reply.status);
+        reply
     }
-}
 
-/// Answers a call. A claim whose future is dropped is treated as one whose client is gone.
-pub async fn answer(service: &Service, call: Call<'_>) -> Reply {
-    match route(service, call).await {
-        Ok(reply) => reply,
-        Err(problem) => Reply::problem(problem, call.request_id),
-    }
-}
-
-async fn route(service: &Service, call: Call<'_>) -> Result<Reply, Problem> {
-    let (wanted, reply) = match call.path {
-        "/v1/acquire" => ("POST", allowed(call, "POST", locks::acquire(service, call.body)).await),
-        "/v1/extend" => ("POST", allowed(call, "POST", locks::extend(service, call.body)).await),
-        "/v1/release" => ("POST", allowed(call, "POST", locks::release(service, call.body)).await),
-        "/v1/withdraw" => ("POST", allowed(call, "POST", locks::withdraw(service, call.body)).await),
-        "/v1/break" => ("POST", allowed(call, "POST", locks::break_lock(service, call.body)).await),
-        "/v1/admit" => ("POST", allowed(call, "POST", locks::admit(service, call.body)).await),
-        "/v1/lock" => ("GET", allowed(call, "GET", async { look::lock(service, call.query) }).await),
-        "/healthz" | "/readyz" => ("GET", allowed(call, "GET", async { Ok(Reply::json(&health())) }).await),
-        path => {
-            let detail = format!("there is no {path:?}; the API's paths begin with /v1/");
+    async fn routed(&self, route: Option<Route>, call: Call<'_>) -> Result<Reply, Problem> {
+        let Some(route) = route else {
+            let detail = format!(
+                "there is no {:?} here; the calls are described in /openapi.json, and begin with /v1/",
+                shortened(call.path)
+            );
             return Err(Problem::new(ProblemKind::NotFound, detail));
+        };
+        let method = if call.method == "HEAD" { "GET" } else { call.method };
+        if method != route.method() {
+            let detail = format!("{} takes {}, not {}", route.path(), route.method(), shortened(call.method));
+            return Err(Problem::new(ProblemKind::MethodNotAllowed, detail));
         }
-    };
-    reply.unwrap_or_else(|| {
-        let detail = format!("{} takes {wanted}, not {}", call.path, call.method);
-        Err(Problem::new(ProblemKind::MethodNotAllowed, detail))
-    })
+        self.answered(route, call).await
+    }
+
+    async fn answered(&self, route: Route, call: Call<'_>) -> Result<Reply, Problem> {
+        let service = &*self.service;
+        Ok(match route {
+            Route::Acquire => Reply::json(&service.acquire(parse(call.body)?).await?),
+            Route::AcquireAll => Reply::json(&service.acquire_all(parse(call.body)?).await?),
+            Route::Keep => Reply::json(&service.keep(parse(call.body)?).await?),
+            Route::Extend => Reply::json(&service.extend(parse(call.body)?).await?),
+            Route::Release => Reply::json(&service.release(parse(call.body)?).await?),
+            Route::Withdraw => Reply::json(&service.withdraw(parse(call.body)?).await?),
+            Route::Admit => Reply::json(&service.admit(parse(call.body)?).await?),
+            Route::Break => Reply::json(&service.break_lock(parse(call.body)?).await?),
+            Route::Locks => Reply::json(&service.locks(parse_query(call.query)?).await?),
+            Route::Lock => {
+                let known = call.if_none_match.map(str::to_owned);
+                match service.lock(parse_query(call.query)?, known).await? {
+                    Looked::Changed(lock, tag) => Reply::json(&lock).tagged(tag),
+                    Looked::Unchanged(tag) => Reply::empty(304).tagged(tag),
+                }
+            }
+            Route::Events => {
+                let query: EventsQuery = parse_query(call.query)?;
+                Reply::events(service.events(query, last_event(call.last_event_id)).await?)
+            }
+            Route::Top => Reply::json(&service.top().await?),
+            Route::Deadlocks => Reply::json(&service.deadlocks().await?),
+            Route::Info => Reply::json(&service.info().await?),
+            Route::Healthz => Reply::json(&Health { status: HealthStatus::Ok.into() }),
+            Route::Readyz => {
+                let status = service.health();
+                let reply = Reply::json(&Health { status: status.into() });
+                if status == HealthStatus::Ok { reply } else { reply.with_status(503) }
+            }
+            Route::Metrics => Reply::text("text/plain; version=0.0.4", self.counters.text()),
+            Route::OpenApi => Reply::text("application/json", OPENAPI.to_owned()),
+            Route::Root => Reply::text("text/html; charset=utf-8", ROOT.to_owned()),
+        })
+    }
 }
 
-/// The reply, if the call has the method that its path takes.
-async fn allowed(
-    call: Call<'_>,
-    method: &str,
-    reply: impl Future<Output = Result<Reply, Problem>>,
-) -> Option<Result<Reply, Problem>> {
-    if call.method == method { Some(reply.await) } else { None }
+/// An id that cannot be read is one that no server knows.
+fn last_event(header: Option<&str>) -> Option<EventId> {
+    let unknown = EventId { boot: 0, sequence: 0 };
+    header.filter(|text| !text.is_empty()).map(|text| EventId::from_str(text).unwrap_or(unknown))
 }
 
-fn health() -> Health {
-    Health { status: HealthStatus::Ok.into() }
+/// What a client sent, short enough to be repeated to it.
+fn shortened(text: &str) -> &str {
+    text.char_indices().nth(64).map_or(text, |(end, _)| &text[..end])
 }

@@ -18,9 +18,10 @@ pub struct Granted {
 /// The answer to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// Acquire, extend: the client holds the lock.
+    /// Acquire, extend, keep: the client holds the lock.
     Granted(Granted),
-    /// Acquire: the claim keeps its place for a while; repeat the request with the same owner id.
+    /// Acquire, keep: the claim keeps its place for a while; repeat the request with the same
+    /// owner id.
     Waiting {
         /// How many claims are ahead.
         ahead: usize,
@@ -42,15 +43,17 @@ pub enum Answer {
     NotGranting,
     /// Acquire: no token is left.
     Exhausted,
-    /// Extend, release, break: there is no such grant, or not any more. Acquire: the owner id is over.
+    /// Extend, keep, release, break: there is no such grant, or not any more. Acquire: the owner id is over.
     Lost,
-    /// Extend: an operator asked the holder to leave.
+    /// Extend, keep: an operator asked the holder to leave.
     Revoked,
     /// Release: done.
     Released {
         /// Whether it was released by an earlier request.
         again: bool,
     },
+    /// Hear: noted.
+    Heard,
     /// Withdraw: nothing is left of the claim.
     Withdrawn,
     /// Break: the holder is out.

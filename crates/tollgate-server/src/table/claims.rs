@@ -18,6 +18,8 @@ pub(super) struct Claim {
     pub(super) party: Option<PartyId>,
     pub(super) ttl: Duration,
     pub(super) can_return: bool,
+    /// Whether it is one of a set; see [`Acquire::is_part`].
+    pub(super) is_part: bool,
     pub(super) is_granted: bool,
     /// The grant was answered before this request, which only repeats the acquire: the holder may be at work, whatever becomes
     /// of the request.
@@ -46,6 +48,11 @@ impl Attachment {
             round_ends: now + acquire.round.min(acquire.wait),
         }
     }
+
+    /// The request of a client that keeps its claim.
+    pub(super) fn kept(source: Source, round: Duration, now: Moment) -> Self {
+        Self { source, arrived: now, gives_up: Moment::MAX, round_ends: now + round }
+    }
 }
 
 impl Claim {
@@ -56,6 +63,7 @@ impl Claim {
             party: acquire.party.map(|party| party.id),
             ttl: acquire.ttl,
             can_return: acquire.can_return,
+            is_part: acquire.is_part,
             is_granted: false,
             is_answered: false,
             due: Moment::MAX,
@@ -90,9 +98,9 @@ impl Claims {
         self.claims.get_mut(key)
     }
 
-    /// The claims that are not granted, in an order that does not change.
+    /// The claims that are not granted, or are part of a set that is not complete, in an order that does not change.
     pub(super) fn waiting(&self) -> Vec<Key> {
-        let waiting = self.claims.iter().filter(|(_, claim)| !claim.is_granted);
+        let waiting = self.claims.iter().filter(|(_, claim)| claim.is_part || !claim.is_granted);
         let mut keys: Vec<Key> = waiting.map(|(key, _)| key.clone()).collect();
         keys.sort_unstable();
         keys

@@ -15,9 +15,12 @@
 mod answer;
 mod claims;
 mod ended;
+mod happenings;
+mod keep;
 mod request;
 mod state;
 
 pub use answer::{Answer, Granted};
+pub use happenings::Happened;
 pub use request::{Acquire, Key, Request, Source};
 pub use state::{Held, Table};

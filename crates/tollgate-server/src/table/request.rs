@@ -38,6 +38,9 @@ pub struct Acquire {
     pub round: Duration,
     /// Whether the client knows the owner id, and so can come back for its claim.
     pub can_return: bool,
+    /// Whether the lock is one of a set: its client hears of it when the set is complete, and until
+    /// then the claim stays attached to this request.
+    pub is_part: bool,
     /// How long nothing is granted after a loss.
     pub lock_delay: Duration,
     /// The task or transaction that the claim belongs to.
@@ -62,6 +65,17 @@ pub enum Request {
         /// New details; `None` keeps the old ones.
         details: Option<Arc<Details>>,
     },
+    /// Renew a grant, or keep the place of a claim that waits, and hear what becomes of it.
+    Keep {
+        /// The claim.
+        key: Key,
+        /// The new time to live of a grant; `None`: as before.
+        ttl: Option<Duration>,
+        /// For how long a claim that waits may hold the request open; zero answers at once.
+        round: Duration,
+    },
+    /// The set that a lock is part of is complete, and its client hears of it.
+    Hear(Key),
     /// Give a lock back.
     Release(Key),
     /// Remove a claim in whatever state it is, and refuse it for a minute.

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_core::{Details, LockName, Mode, Moment, Token};
+use tollgate_core::{Age, Details, Happening, LockName, Mode, Moment, Token};
 use tollgate_embedded::durable::{Applied, Batch, Commit, Durable};
 use tollgate_engine::{self as engine, Command, Event, LockView};
 
 use super::answer::{Answer, Granted};
 use super::claims::{Attachment, Claim, Claims};
 use super::ended::{End, Ended};
+use super::happenings::{Happened, Happenings};
 use super::request::{Acquire, Key, Request, Source};
 
 /// What the engine keeps about a holder.
@@ -17,9 +18,13 @@ type Kept = Arc<Details>;
 
 /// The lock table with its clients.
 pub struct Table {
-    engine: Durable<Kept>,
-    claims: Claims,
+    pub(super) engine: Durable<Kept>,
+    pub(super) claims: Claims,
     ended: Ended,
+    happenings: Happenings,
+    /// Locks whose holders or waiters changed, noted while `is_watched`.
+    changed: Vec<LockName>,
+    is_watched: bool,
     /// Answers that may leave.
     ready: Vec<(Source, Answer)>,
     /// Answers that wait for a commit.
@@ -49,6 +54,9 @@ impl Table {
             engine,
             claims: Claims::default(),
             ended: Ended::default(),
+            happenings: Happenings::default(),
+            changed: Vec::new(),
+            is_watched: false,
             ready: Vec::new(),
             held_back: Vec::new(),
         }
@@ -58,7 +66,9 @@ impl Table {
     pub fn request(&mut self, source: Source, request: Request, now: Moment) {
         match request {
             Request::Acquire(acquire) => self.acquire(source, acquire, now),
-            Request::Extend { key, ttl, details } => self.extend(source, key, ttl, details, now),
+            Request::Extend { key, ttl, details } => self.extend(source, key, ttl, details, false, now),
+            Request::Keep { key, ttl, round } => self.keep(source, key, ttl, round, now),
+            Request::Hear(key) => self.hear(source, &key),
             Request::Release(key) => self.release(source, key, now),
             Request::Withdraw(key) => self.withdraw(source, key, now),
             Request::Break { name, token, by_force } => {
@@ -116,6 +126,7 @@ impl Table {
     /// The changes that were taken are durable.
     pub fn committed(&mut self, commit: Commit, now: Moment) {
         self.engine.committed(commit);
+        self.happenings.committed(commit);
         let (due, rest) =
             std::mem::take(&mut self.held_back).into_iter().partition(|held: &HeldBack| held.after <= commit);
         self.held_back = rest;
@@ -138,9 +149,43 @@ impl Table {
         std::mem::take(&mut self.ready)
     }
 
-    /// Holders and waiters of a lock.
+    /// What happened to grants since the last call, as far as it is durable, in order.
+    pub fn take_happened(&mut self) -> Vec<Happened> {
+        std::iter::from_fn(|| self.happenings.pop()).collect()
+    }
+
+    /// Notes from now on which locks change, or no longer.
+    pub fn set_watched(&mut self, is_watched: bool) {
+        self.is_watched = is_watched;
+        self.changed.clear();
+    }
+
+    /// Locks whose holders or waiters changed since the last call; renewals change nothing.
+    pub fn take_changed(&mut self) -> Vec<LockName> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// Holders and waiters of a lock, without grants that are not durable yet.
     pub fn inspect(&self, name: &LockName) -> Option<LockView<'_, Kept>> {
-        self.engine.inspect(name)
+        self.engine.inspect(name).map(|view| self.shown(view))
+    }
+
+    /// The locks at up to `most` positions of the table from `from` on, and where the next page
+    /// begins; see [`Durable::page`].
+    pub fn page(&self, prefix: &str, from: usize, most: usize) -> (Vec<LockView<'_, Kept>>, Option<usize>) {
+        let (views, next) = self.engine.page(prefix, from, most);
+        let shown = views.into_iter().map(|view| self.shown(view));
+        (shown.filter(|view| !(view.holders.is_empty() && view.waiters.is_empty())).collect(), next)
+    }
+
+    fn shown<'a>(&self, mut view: LockView<'a, Kept>) -> LockView<'a, Kept> {
+        view.holders.retain(|holder| self.happenings.is_shown(holder.token));
+        view
+    }
+
+    /// How much the engine holds.
+    pub fn stats(&self) -> engine::Stats {
+        self.engine.stats()
     }
 
     /// The wait after an unclean start is over.
@@ -172,7 +217,9 @@ impl Table {
     /// What is known of a grant.
     pub fn held(&self, key: &Key) -> Option<Held> {
         let grant = self.engine.grant(&key.name, key.owner)?;
-        Some(Held { mode: grant.mode, ttl: grant.ttl, details: grant.details })
+        let (mode, ttl, is_revoked) = (grant.mode, grant.ttl, grant.is_revoked);
+        let age = grant.party.and_then(|party| party.age);
+        Some(Held { mode, ttl, is_revoked, age, details: grant.details })
     }
 
     /// No token above this one was given.
@@ -234,6 +281,7 @@ impl Table {
         }
         let Some(claim) = self.claims.get_mut(key) else { return };
         claim.can_return |= acquire.can_return;
+        claim.is_part = acquire.is_part;
         if !claim.is_granted {
             if acquire.wait.is_zero() {
                 self.give_up(key, now);
@@ -248,8 +296,7 @@ impl Table {
         }
         let applied = self.apply(command(acquire.clone()), now);
         if let engine::Answer::Granted(granted) = applied.answer {
-            self.held_back
-                .retain(|held| !matches!(&held.what, Pending::Grant { key: other, .. } if other == key));
+            self.forget_held_back(key);
             match applied.after {
                 Some(after) => self.hold_back(after, key.clone(), granted.token, granted.expires),
                 None => self.deliver(key, granted.token, granted.expires, true, now),
@@ -257,7 +304,15 @@ impl Table {
         }
     }
 
-    fn extend(&mut self, source: Source, key: Key, ttl: Duration, details: Option<Kept>, now: Moment) {
+    pub(super) fn extend(
+        &mut self,
+        source: Source,
+        key: Key,
+        ttl: Duration,
+        details: Option<Kept>,
+        again: bool,
+        now: Moment,
+    ) {
         // An extend may arrive after a later one for longer: it must not take away what that has promised.
         let left =
             self.engine.expires(&key.name, key.owner).map_or(Duration::ZERO, |expires| expires.since(now));
@@ -269,7 +324,7 @@ impl Table {
                 let token = self.engine.token_of(&key.name, key.owner);
                 let valid = Granted::until(expires, now);
                 match token.zip(valid) {
-                    Some((token, valid)) => Answer::Granted(Granted { token, valid, again: false }),
+                    Some((token, valid)) => Answer::Granted(Granted { token, valid, again }),
                     None => Answer::Lost,
                 }
             }
@@ -304,45 +359,101 @@ impl Table {
 
     /// Forgets a claim whose request, if one is open, hears that another ended it.
     fn detach_for_good(&mut self, key: &Key) {
-        self.held_back
-            .retain(|held| !matches!(&held.what, Pending::Grant { key: other, .. } if other == key));
+        self.forget_held_back(key);
         if let Some(attachment) = self.claims.remove(key).and_then(|claim| claim.attachment) {
             self.answer(attachment.source, Answer::Lost, None);
         }
     }
 
     /// Has the engine do something, and tells the clients that it concerns.
-    fn apply(&mut self, command: Command<Kept>, now: Moment) -> Done {
-        let wanted = match &command {
-            Command::Acquire { claim, .. } => self.engine.token_of(&claim.name, claim.owner),
+    pub(super) fn apply(&mut self, command: Command<Kept>, now: Moment) -> Done {
+        let (name, held) = match &command {
+            Command::Acquire { claim, .. } => {
+                (claim.name.clone(), self.engine.token_of(&claim.name, claim.owner))
+            }
+            Command::Withdraw { name, owner } => (name.clone(), self.engine.token_of(name, *owner)),
+            Command::Extend { name, .. } | Command::Release { name, .. } | Command::Revoke { name, .. } => {
+                (name.clone(), None)
+            }
+            Command::Tick | Command::RaiseFloor { .. } => {
+                let Applied { answer, after, events } = self.engine.apply(command, now);
+                self.pass_on(events, now);
+                return Done { answer, after, is_new: false };
+            }
+        };
+        let holder = match &command {
+            Command::Acquire { claim, .. } => Some((claim.mode, claim.details.clone())),
             _ => None,
         };
+        let changes = !matches!(&command, Command::Extend { details: None, .. });
         let Applied { answer, after, events } = self.engine.apply(command, now);
+        if changes {
+            self.note_change(&name);
+        }
+        // The end of a grant comes before the hand-over that it causes.
+        match &answer {
+            engine::Answer::Released { token } => {
+                self.happenings.ended(name.clone(), *token, Happening::Released, after);
+            }
+            engine::Answer::Withdrawn => {
+                if let Some(token) = held {
+                    self.happenings.ended(name.clone(), token, Happening::Released, after);
+                }
+            }
+            _ => {}
+        }
         self.pass_on(events, now);
-        let is_new = !matches!(&answer, engine::Answer::Granted(granted) if Some(granted.token) == wanted);
+        let is_new = !matches!(&answer, engine::Answer::Granted(granted) if Some(granted.token) == held);
+        if let (engine::Answer::Granted(granted), Some(holder), true) = (&answer, holder, is_new) {
+            self.happenings.granted(name, granted.token, holder, after);
+        }
         Done { answer, after, is_new }
+    }
+
+    fn note_change(&mut self, name: &LockName) {
+        if self.is_watched {
+            self.changed.push(name.clone());
+        }
     }
 
     fn pass_on(&mut self, events: Vec<(Event, Option<Commit>)>, now: Moment) {
         for (event, after) in events {
             match event {
-                Event::Granted { name, owner, token, expires, .. } => {
+                Event::Granted { name, owner, token, mode, expires, .. } => {
+                    self.note_change(&name);
+                    if let Some(grant) = self.engine.grant(&name, owner) {
+                        self.happenings.granted(name.clone(), token, (mode, grant.details), after);
+                    }
                     let key = Key { name, owner };
                     self.claim_is_granted(key, token, expires, after, now);
                 }
-                Event::Expired { name, owner, .. } | Event::Revoked { name, owner, .. } => {
+                Event::Expired { name, owner, token } => {
+                    self.note_change(&name);
+                    self.happenings.ended(name.clone(), token, Happening::Expired, after);
+                    let key = Key { name, owner };
+                    self.detach_for_good(&key);
+                    self.ended.note(key, End::Lost, now);
+                }
+                Event::Revoked { name, owner, token } => {
+                    self.note_change(&name);
+                    self.happenings.ended(name.clone(), token, Happening::Revoked, after);
                     let key = Key { name, owner };
                     self.detach_for_good(&key);
                     self.ended.note(key, End::Lost, now);
                 }
                 Event::Deadlock { name, owner, conflict } => {
+                    self.note_change(&name);
                     let claim = self.claims.remove(&Key { name, owner });
                     if let Some(attachment) = claim.and_then(|claim| claim.attachment) {
                         self.answer(attachment.source, Answer::Deadlock(conflict), after);
                     }
                 }
                 // A grant is asked for by its owner id; the holder hears of it with its next extend.
-                Event::AskedToLeave { .. } | Event::Abandoned { .. } => {}
+                Event::AskedToLeave { name, token, .. } => {
+                    self.note_change(&name);
+                    self.happenings.asked_to_leave(token);
+                }
+                Event::Abandoned { name, .. } => self.note_change(&name),
             }
         }
     }
@@ -371,14 +482,18 @@ impl Table {
     }
 
     /// Gives a durable grant to the request that its claim is attached to. A grant with nothing left is given back instead.
-    fn deliver(&mut self, key: &Key, token: Token, expires: Moment, again: bool, now: Moment) {
-        let Some(attachment) = self.claims.get(key).and_then(|claim| claim.attachment) else { return };
-        self.claims.remove(key);
+    pub(super) fn deliver(&mut self, key: &Key, token: Token, expires: Moment, again: bool, now: Moment) {
+        let Some(claim) = self.claims.get(key) else { return };
+        let Some(attachment) = claim.attachment else { return };
+        if !claim.is_part || claim.is_answered {
+            self.claims.remove(key);
+        }
         match Granted::until(expires, attachment.arrived).filter(|_| now < expires) {
             Some(valid) => {
                 self.ready.push((attachment.source, Answer::Granted(Granted { token, valid, again })));
             }
             None => {
+                self.claims.remove(key);
                 self.apply(withdrawal(key), now);
                 self.ready.push((attachment.source, Answer::Lost));
             }
@@ -386,7 +501,7 @@ impl Table {
     }
 
     /// The client of a claim is gone, and may return.
-    fn leave_place(&mut self, key: &Key, now: Moment) {
+    pub(super) fn leave_place(&mut self, key: &Key, now: Moment) {
         let Some(place) = self.claims.get(key).map(Claim::place) else { return };
         self.claims.detach(key, now + place);
         if self.claims.get(key).is_some_and(|claim| claim.is_granted) {
@@ -397,8 +512,7 @@ impl Table {
     /// Removes a claim whose client cannot return.
     fn end_claim(&mut self, key: &Key, now: Moment) {
         self.claims.remove(key);
-        self.held_back
-            .retain(|held| !matches!(&held.what, Pending::Grant { key: other, .. } if other == key));
+        self.forget_held_back(key);
         self.apply(withdrawal(key), now);
     }
 
@@ -426,7 +540,7 @@ impl Table {
     }
 
     /// How many claims are ahead of one that waits.
-    fn ahead(&mut self, key: &Key, now: Moment) -> usize {
+    pub(super) fn ahead(&mut self, key: &Key, now: Moment) -> usize {
         let ttl = self.claims.get(key).map_or(Duration::ZERO, |claim| claim.ttl);
         match self.apply(extend(key, ttl), now).answer {
             engine::Answer::StillWaiting { ahead, .. } => ahead,
@@ -434,14 +548,20 @@ impl Table {
         }
     }
 
-    fn answer(&mut self, source: Source, answer: Answer, after: Option<Commit>) {
+    pub(super) fn answer(&mut self, source: Source, answer: Answer, after: Option<Commit>) {
         match after {
             Some(after) => self.held_back.push(HeldBack { after, what: Pending::Answer(source, answer) }),
             None => self.ready.push((source, answer)),
         }
     }
 
-    fn hold_back(&mut self, after: Commit, key: Key, token: Token, expires: Moment) {
+    /// A grant that waits for the disk is answered in another way, or not at all.
+    pub(super) fn forget_held_back(&mut self, key: &Key) {
+        self.held_back
+            .retain(|held| !matches!(&held.what, Pending::Grant { key: other, .. } if other == key));
+    }
+
+    pub(super) fn hold_back(&mut self, after: Commit, key: Key, token: Token, expires: Moment) {
         self.held_back.push(HeldBack { after, what: Pending::Grant { key, token, expires } });
     }
 }
@@ -453,15 +573,19 @@ pub struct Held {
     pub mode: Mode,
     /// The longest time to live that it was given.
     pub ttl: Duration,
+    /// Whether an operator asked the holder to leave.
+    pub is_revoked: bool,
+    /// The age of the claim's party.
+    pub age: Option<Age>,
     /// What people see who look.
     pub details: Arc<Details>,
 }
 
 /// What the engine answered, and whether a grant is new.
-struct Done {
-    answer: engine::Answer,
-    after: Option<Commit>,
-    is_new: bool,
+pub(super) struct Done {
+    pub(super) answer: engine::Answer,
+    pub(super) after: Option<Commit>,
+    pub(super) is_new: bool,
 }
 
 fn command(acquire: Acquire) -> Command<Kept> {
@@ -481,7 +605,7 @@ fn command(acquire: Acquire) -> Command<Kept> {
     Command::Acquire { claim, wait }
 }
 
-fn extend(key: &Key, ttl: Duration) -> Command<Kept> {
+pub(super) fn extend(key: &Key, ttl: Duration) -> Command<Kept> {
     Command::Extend { name: key.name.clone(), owner: key.owner, ttl, details: None }
 }
 

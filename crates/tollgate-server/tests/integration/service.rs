@@ -1,8 +1,5 @@
 //! The service on a real file: it grants, stores, stops and starts again.
 
-// A test's panic is its verdict.
-#![allow(clippy::unwrap_used)]
-
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,7 +9,7 @@ use std::time::{Duration, Instant};
 use tollgate_core::{Details, LockName, Mode, OnDeadlock, OwnerId};
 use tollgate_embedded::durable::{Durability, Options, RedbStore, Row, Store, StoreError, Write};
 use tollgate_server::table::{Acquire, Answer, Granted, Key, Request};
-use tollgate_server::{Service, Stopped};
+use tollgate_server::{Stopped, TableService};
 
 const SYNC: Durability = Durability::Sync;
 const GRACE: Durability = Durability::Grace;
@@ -29,6 +26,7 @@ fn acquire(lock: &str, owner: u128, ttl: Duration) -> Request {
         wait: Duration::from_secs(20),
         round: Duration::from_secs(20),
         can_return: true,
+        is_part: false,
         lock_delay: Duration::ZERO,
         party: None,
         on_deadlock: OnDeadlock::Timeout,
@@ -53,11 +51,11 @@ fn granted(answer: Result<Answer, Stopped>) -> Granted {
 fn serve<W: Future<Output = ()>>(
     store: impl Store,
     durability: Durability,
-    work: impl FnOnce(Service) -> W,
+    work: impl FnOnce(TableService) -> W,
 ) -> Result<(), StoreError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let (service, running) = Service::open(store, &options(durability))?;
+        let (service, running) = TableService::open(store, &options(durability))?;
         let work = async {
             work(service.clone()).await;
             service.stop();
@@ -139,7 +137,7 @@ fn after_a_crash_grace_grants_nothing_until_its_wait_is_over() {
     let ttl = Duration::from_secs(1);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let held_since = runtime.block_on(async {
-        let (service, running) = Service::open(open(&file), &options(GRACE)).unwrap();
+        let (service, running) = TableService::open(open(&file), &options(GRACE)).unwrap();
         // The loop is dropped instead of stopped.
         tokio::select! {
             _ = running.run() => unreachable!("nobody stops it"),

@@ -1,30 +1,31 @@
 //! The HTTP API without a socket: which status each call has, and what it says.
 
-// A test's panic is its verdict.
-#![allow(clippy::unwrap_used)]
+use std::rc::Rc;
 
 use serde_json::{Value, json};
 use tollgate_embedded::durable::{Durability, Options, RedbStore};
-use tollgate_server::Service;
-use tollgate_server::http::{Call, Reply, answer};
+use tollgate_server::TableService;
+use tollgate_server::http::{Api, Call, Reply};
 
 /// A client of a service.
 #[derive(Clone)]
-struct Client(Service);
+struct Client(Api);
 
 impl Client {
     async fn post(&self, path: &str, body: Value) -> (u16, Value) {
         let reply = self.call("POST", path, "", body.to_string().as_bytes()).await;
-        (reply.status, serde_json::from_slice(&reply.body).unwrap())
+        (reply.status, serde_json::from_slice(reply.bytes().unwrap()).unwrap())
     }
 
     async fn get(&self, path: &str, query: &str) -> (u16, Value) {
         let reply = self.call("GET", path, query, b"").await;
-        (reply.status, serde_json::from_slice(&reply.body).unwrap())
+        (reply.status, serde_json::from_slice(reply.bytes().unwrap()).unwrap())
     }
 
     async fn call(&self, method: &str, path: &str, query: &str, body: &[u8]) -> Reply {
-        answer(&self.0, Call { method, path, query, body, request_id: "r-1" }).await
+        let call =
+            Call { method, path, query, if_none_match: None, last_event_id: None, body, request_id: "r-1" };
+        self.0.answer(call).await
     }
 }
 
@@ -38,9 +39,9 @@ fn serve<W: Future<Output = ()>>(work: impl FnOnce(Client) -> W) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let store = RedbStore::open(&folder.path().join("locks.redb")).unwrap();
-        let (service, running) = Service::open(store, &options).unwrap();
+        let (service, running) = TableService::open(store, &options).unwrap();
         let work = async {
-            work(Client(service.clone())).await;
+            work(Client(Api::new(Rc::new(service.clone())))).await;
             service.stop();
         };
         let (ended, ()) = tokio::join!(running.run(), work);
@@ -168,7 +169,7 @@ fn bad_input_gets_a_sentence_and_no_server_error() {
             ("GET", "/v1/lock", "", 422),
         ] {
             let reply = client.call(method, path, "", body.as_bytes()).await;
-            let problem: Value = serde_json::from_slice(&reply.body).unwrap();
+            let problem: Value = serde_json::from_slice(reply.bytes().unwrap()).unwrap();
             assert_eq!(reply.status, status, "{method} {path} {body}: {problem}");
             assert_eq!(reply.media_type, "application/problem+json");
             let detail = problem["detail"].as_str().unwrap();

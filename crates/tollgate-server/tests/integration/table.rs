@@ -1,8 +1,5 @@
 //! The lock table with its clients: which request gets which answer, and when.
 
-// A test's panic is its verdict.
-#![allow(clippy::unwrap_used)]
-
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,6 +47,7 @@ fn acquire(lock: &str, owner: u128) -> Acquire {
         wait: secs(60),
         round: secs(10),
         can_return: true,
+        is_part: false,
         lock_delay: Duration::ZERO,
         party: None,
         on_deadlock: OnDeadlock::Timeout,
