@@ -23,6 +23,7 @@ use crate::man::ManArgs;
 use crate::redlock_init::RedlockInitArgs;
 use crate::release::ReleaseArgs;
 use crate::run::RunArgs;
+use crate::serve::ServeArgs;
 use crate::sql_schema::SqlSchemaArgs;
 use crate::ttl::TtlArgs;
 use crate::watch::WatchArgs;
@@ -58,6 +59,7 @@ pub(crate) enum Command {
     Ttl(TtlArgs),
     RedlockInit(RedlockInitArgs),
     FenceProxy(FenceProxyArgs),
+    Serve(ServeArgs),
     SqlSchema(SqlSchemaArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),

@@ -79,6 +79,7 @@ mod passwords;
 mod redlock_init;
 mod release;
 mod run;
+mod serve;
 mod show;
 mod signals;
 mod sql_schema;
@@ -128,6 +129,7 @@ fn main() -> std::process::ExitCode {
             Command::Ttl(args) => ttl::run(&args),
             Command::RedlockInit(args) => redlock_init::run(args).await,
             Command::FenceProxy(args) => fence_proxy::run(args).await,
+            Command::Serve(args) => serve::run(args).await,
             Command::SqlSchema(args) => sql_schema::run(args),
             Command::Completions(args) => completions::run(&args),
             Command::Man(args) => man::run(&args),

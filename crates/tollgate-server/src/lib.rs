@@ -26,3 +26,4 @@ pub mod table;
 pub use clock::EngineClock;
 pub use own::{Running, Stopped, TableService};
 pub use service::{Answering, EventStream, Looked, Service};
+pub use tollgate_embedded::durable;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
 use tollgate_core::{Details, Moment};
 use tollgate_embedded::durable::{Commit, Committer, Durability, Options, Store, StoreError, start};
 use tollgate_proto::Problem;
@@ -36,7 +36,8 @@ pub(super) struct Inner {
     committer: Committer<Arc<Details>>,
     /// Changes or earlier dues may be there.
     changed: Notify,
-    stopping: Notify,
+    /// Whether the service stops: calls that wait for something end then.
+    stopping: watch::Sender<bool>,
     is_stopped: Cell<bool>,
     grants_from: Cell<Option<Moment>>,
     pub(super) events: RefCell<EventLog>,
@@ -69,7 +70,7 @@ impl TableService {
             next_connection: Cell::new(0),
             committer,
             changed: Notify::new(),
-            stopping: Notify::new(),
+            stopping: watch::Sender::new(false),
             is_stopped: Cell::new(false),
             grants_from: Cell::new(started.wait.map(|wait| now + wait)),
             events: RefCell::new(EventLog::new()),
@@ -129,12 +130,18 @@ impl TableService {
 
     /// Whether [`stop`](Self::stop) was called, or the disk failed.
     pub(super) fn is_stopping(&self) -> bool {
-        self.inner.is_stopped.get()
+        *self.inner.stopping.borrow()
+    }
+
+    /// Completes when the service stops.
+    pub(super) async fn stopped(&self) {
+        // The sender lives as long as this handle.
+        let _ = self.inner.stopping.subscribe().wait_for(|stopping| *stopping).await;
     }
 
     /// Stops cleanly: waiting clients are answered, what is granted is stored, and [`Running::run`] returns.
     pub fn stop(&self) {
-        self.inner.stopping.notify_one();
+        self.inner.stopping.send_replace(true);
     }
 }
 
@@ -260,6 +267,7 @@ impl Running {
         let inner = self.service.inner.clone();
         let ended = self.turn_until_stopped(&inner).await;
         inner.is_stopped.set(true);
+        inner.stopping.send_replace(true);
         let stopped = match ended {
             Ok(()) => self.stop_cleanly(&inner).await,
             error => error,
@@ -270,13 +278,14 @@ impl Running {
     }
 
     async fn turn_until_stopped(&mut self, inner: &Inner) -> Result<(), StoreError> {
+        let mut stopping = inner.stopping.subscribe();
         loop {
             inner.deliver();
             inner.write();
             let pause = inner.next_due().since(boottime());
             tokio::select! {
                 biased;
-                () = inner.stopping.notified() => return Ok(()),
+                _ = stopping.wait_for(|stopping| *stopping) => return Ok(()),
                 committed = self.committed.recv() => self.take(inner, committed)?,
                 () = inner.changed.notified() => {}
                 () = tokio::time::sleep(pause) => {}

@@ -40,7 +40,7 @@ pub(super) async fn keep(service: &TableService, call: proto::Keep) -> Result<Ke
 async fn pass(service: &TableService, item: &KeepItem) -> Result<Found, Problem> {
     let request = Request::Keep { key: key(item), ttl: ttl(item), round: Duration::ZERO };
     let answer = service.ask(request).await.map_err(|Stopped| stopping())?;
-    Ok(understood(item, answer))
+    understood(item, answer)
 }
 
 /// Waits until a claim is granted, a grant is lost, or the round is over.
@@ -70,7 +70,7 @@ async fn wait(
             biased;
             Some((at, answer)) = waiting.next() => {
                 // The answers that are there already leave together.
-                found[at] = understood(&items[at], answer.map_err(|Stopped| stopping())?);
+                found[at] = understood(&items[at], answer.map_err(|Stopped| stopping())?)?;
                 if found[at].is_news {
                     break;
                 }
@@ -80,6 +80,7 @@ async fn wait(
                 break;
             }
             () = &mut over => break,
+            () = service.stopped() => return Err(stopping()),
         }
     }
     Ok(())
@@ -106,8 +107,8 @@ fn ttl(item: &KeepItem) -> Option<Duration> {
     item.ttl_ms.map(Duration::from_millis)
 }
 
-fn understood(item: &KeepItem, answer: Answer) -> Found {
-    match answer {
+fn understood(item: &KeepItem, answer: Answer) -> Result<Found, Problem> {
+    Ok(match answer {
         Answer::Granted(granted) => Found {
             item: KeptItem {
                 token: Some(granted.token),
@@ -123,8 +124,10 @@ fn understood(item: &KeepItem, answer: Answer) -> Found {
         // Another call waits for the claim now.
         Answer::Moved => Found { item: state(item, KeepState::Waiting), is_news: false },
         Answer::Revoked => lost(item, LossCause::Revoked),
+        // The server stops: the claim is not lost, and may be repeated at the next one.
+        Answer::NotGranting => return Err(stopping()),
         _ => lost(item, LossCause::Gone),
-    }
+    })
 }
 
 fn lost(item: &KeepItem, cause: LossCause) -> Found {

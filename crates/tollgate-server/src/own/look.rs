@@ -33,6 +33,7 @@ pub(super) async fn lock(
         tokio::select! {
             () = changed => {}
             () = tokio::time::sleep_until(end) => return Ok(Looked::Unchanged(tag)),
+            () = service.stopped() => return Ok(Looked::Unchanged(tag)),
         }
     }
 }

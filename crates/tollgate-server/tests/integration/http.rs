@@ -9,17 +9,31 @@ use tollgate_server::http::{Api, Call, Reply};
 
 /// A client of a service.
 #[derive(Clone)]
-struct Client(Api);
+pub(crate) struct Client(pub(crate) Api);
 
 impl Client {
-    async fn post(&self, path: &str, body: Value) -> (u16, Value) {
+    pub(crate) async fn post(&self, path: &str, body: Value) -> (u16, Value) {
         let reply = self.call("POST", path, "", body.to_string().as_bytes()).await;
         (reply.status, serde_json::from_slice(reply.bytes().unwrap()).unwrap())
     }
 
-    async fn get(&self, path: &str, query: &str) -> (u16, Value) {
+    pub(crate) async fn get(&self, path: &str, query: &str) -> (u16, Value) {
         let reply = self.call("GET", path, query, b"").await;
         (reply.status, serde_json::from_slice(reply.bytes().unwrap()).unwrap())
+    }
+
+    /// `GET /v1/lock` with `If-None-Match`.
+    pub(crate) async fn get_tagged(&self, query: &str, tag: Option<&str>) -> Reply {
+        let call = Call {
+            method: "GET",
+            path: "/v1/lock",
+            query,
+            if_none_match: tag,
+            last_event_id: None,
+            body: b"",
+            request_id: "r-1",
+        };
+        self.0.answer(call).await
     }
 
     async fn call(&self, method: &str, path: &str, query: &str, body: &[u8]) -> Reply {
@@ -29,7 +43,7 @@ impl Client {
     }
 }
 
-fn serve<W: Future<Output = ()>>(work: impl FnOnce(Client) -> W) {
+pub(crate) fn serve<W: Future<Output = ()>>(work: impl FnOnce(Client) -> W) {
     let folder = tempfile::tempdir().unwrap();
     let options = Options {
         durability: Durability::Sync,

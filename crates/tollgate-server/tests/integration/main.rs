@@ -3,6 +3,8 @@
 // A test's panic is its verdict.
 #![allow(clippy::unwrap_used)]
 
+mod calls;
 mod http;
+mod openapi;
 mod service;
 mod table;
