@@ -131,7 +131,10 @@ impl Settings {
             ));
         }
         if self.connections == 0 || self.connections_per_address == 0 {
-            return Err(Error::new(ErrorKind::Config, "a limit of 0 connections serves no client; use at least 1"));
+            return Err(Error::new(
+                ErrorKind::Config,
+                "a limit of 0 connections serves no client; use at least 1",
+            ));
         }
         Ok(())
     }

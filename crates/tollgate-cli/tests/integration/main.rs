@@ -27,6 +27,8 @@ mod postgres;
 mod redis;
 mod redlock_init;
 mod run;
+mod serve;
+mod serve_crashes;
 mod short_lives;
 mod special_characters;
 mod strange_keys;

@@ -7,6 +7,7 @@
 )]
 
 pub mod misled;
+pub mod server;
 
 use std::io::{PipeReader, PipeWriter, Write};
 use std::net::SocketAddr;
