@@ -70,6 +70,7 @@ const NEEDED: &[Need] = &[
     need("/usr/sbin/pgbouncer", "pgbouncer", POSTGRES),
     need("/usr/sbin/mariadbd", "mariadb-server", MYSQL),
     need("mariadb", "mariadb-client", MYSQL),
+    need("curl", "curl", PAGES),
     need("php", "php-cli", PAGES),
     need("/usr/lib/php/20220829/pdo_mysql.so", "php-mysql", PAGES),
     need("python3", "python3", CLIENTS),

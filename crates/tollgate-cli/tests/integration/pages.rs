@@ -3,6 +3,7 @@
 //! A block that is not Rust has a comment before it, which readers of the rendered page do not see:
 //!
 //! - `test: run`: the lines that begin with `$ ` are run in one shell, without an engine but files;
+//! - `test: server`: the same, with a server of its own in the place of 127.0.0.1:7420;
 //! - `test: redis` (or another engine): the same with that engine in place of the hosts that the page names;
 //! - `test: elsewhere, PATH::NAME`: the test of that name in that file executes it;
 //! - `not run: REASON`.
@@ -12,6 +13,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::support::server::Server;
 use crate::support::{Sandbox, text};
 use tollgate_testkit::engines::{self, Config, Engine};
 
@@ -103,7 +105,9 @@ fn every_block_is_executed_or_says_why_not() {
             }
         } else if let Some(how) = marker.strip_prefix("test: ") {
             let engine = how.split(", ").next().unwrap_or_default();
-            if !["run", "redis", "redlock", "postgres", "mariadb", "etcd", "zookeeper"].contains(&engine) {
+            if !["run", "server", "redis", "redlock", "postgres", "mariadb", "etcd", "zookeeper"]
+                .contains(&engine)
+            {
                 troubles.push(format!("{place}: there is no engine {engine}"));
             }
         } else if marker.strip_prefix("not run: ").is_none_or(|reason| reason.trim().is_empty()) {
@@ -116,6 +120,14 @@ fn every_block_is_executed_or_says_why_not() {
 #[test]
 fn commands_that_need_no_engine_work_when_pasted() {
     assert!(run_all("run", |script| script.to_owned()) > 0);
+}
+
+#[test]
+fn commands_for_a_server_work_when_pasted() {
+    let sandbox = Sandbox::new();
+    let server = Server::start(&sandbox, "127.0.0.1:0", &[]);
+    let address = server.address.to_string();
+    assert!(run_all("server", |script| script.replace("127.0.0.1:7420", &address)) > 0);
 }
 
 #[test]
