@@ -15,7 +15,12 @@ pub(crate) mod words {
 
     /// The name of a lock: UTF-8, 1 to 512 bytes, no control characters, hierarchical by `/`.
     #[derive(ToSchema)]
-    #[schema(value_type = String, min_length = 1, max_length = 512)]
+    #[schema(
+        value_type = String,
+        min_length = 1,
+        max_length = 512,
+        pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]+$"
+    )]
     pub(crate) struct LockName(String);
 
     /// A fencing token: a later acquisition of a lock has a larger one.
