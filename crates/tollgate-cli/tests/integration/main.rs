@@ -29,6 +29,7 @@ mod redlock_init;
 mod run;
 mod serve;
 mod serve_crashes;
+mod serve_disk;
 mod short_lives;
 mod special_characters;
 mod strange_keys;

@@ -2,6 +2,7 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -18,8 +19,13 @@ pub struct Server {
 impl Server {
     /// Starts a server on `listen` with its data in the sandbox, and waits until it is ready.
     pub fn start(sandbox: &Sandbox, listen: &str, arguments: &[&str]) -> Self {
-        let mut command = sandbox.tollgate(&["serve", "--json", "--listen", listen, "--data", "data"]);
-        command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self::start_on(sandbox, &sandbox.path("data"), listen, arguments)
+    }
+
+    /// The same with its data elsewhere.
+    pub fn start_on(sandbox: &Sandbox, data: &Path, listen: &str, arguments: &[&str]) -> Self {
+        let mut command = sandbox.tollgate(&["serve", "--json", "--listen", listen, "--data"]);
+        command.arg(data).args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut running = Running(command.spawn().unwrap());
         let mut line = String::new();
         BufReader::new(running.0.stdout.take().unwrap()).read_line(&mut line).unwrap();

@@ -180,7 +180,8 @@ impl<D: Clone> Durable<D> {
                     .any(|(event, _)| matches!(event, Event::Granted { name: other, .. } if other == name));
                 // If a crash loses the release, the lock is free after its ttl.
                 let is_early = *ttl <= SHORT && !is_handed_over && !self.engine.is_waited_for(name);
-                (!is_early).then_some(commit)
+                // A full disk must not keep a holder from leaving.
+                (!is_early && self.may_grant).then_some(commit)
             }
             (Before::End { name, owner, ttl: Some(_) }, Answer::Withdrawn) => self.record_end(name, *owner),
             (Before::Revoke, Answer::Revoked | Answer::AskedToLeave) => self.latest(),

@@ -27,6 +27,7 @@
 
 mod batch;
 mod committer;
+mod disk_file;
 mod engine;
 mod header;
 mod redb_store;

@@ -3,17 +3,23 @@
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use redb::{
     Builder, Database, DatabaseError, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition,
 };
 
+use super::disk_file::DiskFile;
 use super::store::{Row, Store, StoreError, Table, Write};
 
 /// One file with a table for each [`Table`].
 pub struct RedbStore {
     file: PathBuf,
-    database: Database,
+    /// `None` while it could not be opened again after a full disk.
+    database: Option<Database>,
+    /// Whether a sync of the file failed; `None` if the disk is a test's.
+    has_failed: Option<Arc<AtomicBool>>,
 }
 
 const fn definition(table: Table) -> TableDefinition<'static, &'static [u8], &'static [u8]> {
@@ -28,12 +34,17 @@ const fn definition(table: Table) -> TableDefinition<'static, &'static [u8], &'s
 impl RedbStore {
     /// Opens the file, or makes it, and checks every page. No other process can open it meanwhile.
     pub fn open(file: &Path) -> Result<Self, StoreError> {
-        Self::checked(file, || Builder::new().create(file))
+        let has_failed = Arc::new(AtomicBool::new(false));
+        let disk = || DiskFile::open(file, true, &has_failed);
+        let database = Self::checked(file, || Builder::new().create_with_backend(disk()?))?;
+        Ok(Self { file: file.to_owned(), database: Some(database), has_failed: Some(has_failed) })
     }
 
     /// The same on a disk of the caller's, for tests.
     pub fn on(disk: impl StorageBackend) -> Result<Self, StoreError> {
-        Self::checked(Path::new("(disk)"), || Builder::new().create_with_backend(disk))
+        let file = Path::new("(disk)");
+        let database = Self::checked(file, || Builder::new().create_with_backend(disk))?;
+        Ok(Self { file: file.to_owned(), database: Some(database), has_failed: None })
     }
 
     /// After a crash redb repairs the file while it opens it. What does not check after that is damage, and repairing it could
@@ -41,7 +52,7 @@ impl RedbStore {
     fn checked(
         file: &Path,
         open: impl FnOnce() -> Result<Database, DatabaseError>,
-    ) -> Result<Self, StoreError> {
+    ) -> Result<Database, StoreError> {
         let damaged = |detail: &str| StoreError::Damaged { file: file.to_owned(), detail: detail.to_owned() };
         // redb panics on some damage. What it had made by then must not be dropped: that would panic again.
         let opened = catch_unwind(AssertUnwindSafe(|| {
@@ -50,11 +61,22 @@ impl RedbStore {
             is_whole.map(|is_whole| (ManuallyDrop::into_inner(database), is_whole))
         }));
         match opened {
-            Ok(Ok((database, true))) => Ok(Self { file: file.to_owned(), database }),
+            Ok(Ok((database, true))) => Ok(database),
             Ok(Ok((_, false))) => Err(damaged("its pages do not match their checksums")),
             Ok(Err(error)) => Err(of_open(file, error)),
             Err(_) => Err(damaged("it cannot be read as a database")),
         }
+    }
+
+    /// The database. After a full disk it is opened anew: redb refuses everything after a write
+    /// that failed.
+    fn database(&mut self) -> Result<&Database, StoreError> {
+        if let (None, Some(has_failed)) = (&self.database, &self.has_failed) {
+            let disk = || DiskFile::open(&self.file, false, has_failed);
+            let database = Self::checked(&self.file, || Builder::new().create_with_backend(disk()?))?;
+            self.database = Some(database);
+        }
+        self.database.as_ref().ok_or_else(|| self.failed(redb::Error::PreviousIo))
     }
 
     fn failed(&self, error: impl Into<redb::Error>) -> StoreError {
@@ -72,10 +94,15 @@ fn of_open(file: &Path, error: DatabaseError) -> StoreError {
 fn of_use(file: &Path, error: &redb::Error) -> StoreError {
     let (file, detail) = (file.to_owned(), error.to_string());
     match error {
+        redb::Error::Io(io) if is_full(io) => StoreError::Full { file, detail },
         redb::Error::Io(io) if !is_damage(io) => StoreError::Io { file, detail },
         redb::Error::PreviousIo | redb::Error::LockPoisoned(_) => StoreError::Io { file, detail },
         _ => StoreError::Damaged { file, detail },
     }
+}
+
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
 }
 
 /// redb reports a file that is too short, or no database, as an I/O error.
@@ -87,7 +114,7 @@ fn is_damage(error: &std::io::Error) -> bool {
 /// a clean stop makes both the same.
 impl Drop for RedbStore {
     fn drop(&mut self) {
-        if !std::thread::panicking() {
+        if !std::thread::panicking() && self.database.is_some() {
             // A store that failed before fails here, too, and needs no more.
             let _ = self.commit(&[]);
         }
@@ -96,7 +123,8 @@ impl Drop for RedbStore {
 
 impl Store for RedbStore {
     fn load(&mut self) -> Result<Vec<Row>, StoreError> {
-        let transaction = self.database.begin_read().map_err(|error| self.failed(error))?;
+        let begun = self.database()?.begin_read();
+        let transaction = begun.map_err(|error| self.failed(error))?;
         let mut rows = Vec::new();
         for table in Table::ALL {
             let open = match transaction.open_table(definition(table)) {
@@ -113,7 +141,26 @@ impl Store for RedbStore {
     }
 
     fn commit(&mut self, writes: &[Write]) -> Result<(), StoreError> {
-        let transaction = self.database.begin_write().map_err(|error| self.failed(error))?;
+        let committed = self.write(writes);
+        let Err(StoreError::Full { file, detail }) = committed else { return committed };
+        match &self.has_failed {
+            Some(has_failed) if !has_failed.load(Ordering::Relaxed) => {
+                self.database = None;
+                Err(StoreError::Full { file, detail })
+            }
+            _ => Err(StoreError::Io { file, detail }),
+        }
+    }
+
+    fn file(&self) -> &Path {
+        &self.file
+    }
+}
+
+impl RedbStore {
+    fn write(&mut self, writes: &[Write]) -> Result<(), StoreError> {
+        let begun = self.database()?.begin_write();
+        let transaction = begun.map_err(|error| self.failed(error))?;
         for table in Table::ALL {
             let mut writes = writes.iter().filter(|write| write.table == table).peekable();
             if writes.peek().is_none() {
@@ -130,9 +177,5 @@ impl Store for RedbStore {
             }
         }
         transaction.commit().map_err(|error| self.failed(error))
-    }
-
-    fn file(&self) -> &Path {
-        &self.file
     }
 }

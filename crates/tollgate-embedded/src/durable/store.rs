@@ -7,8 +7,9 @@ pub trait Store: Send + 'static {
     /// Every row, in any order.
     fn load(&mut self) -> Result<Vec<Row>, StoreError>;
 
-    /// Makes all of `writes` durable in one step. When it returns `Ok` they survive a power loss; after an error it is
-    /// unknown whether they do, and the store must not be used any more.
+    /// Makes all of `writes` durable in one step. When it returns `Ok` they survive a power loss. After
+    /// [`StoreError::Full`] the same writes may be committed again, and nothing else; after any other
+    /// error it is unknown whether they survive, and the store must not be used any more.
     fn commit(&mut self, writes: &[Write]) -> Result<(), StoreError>;
 
     /// The file, for messages.
@@ -89,6 +90,14 @@ pub enum StoreError {
         /// The file.
         file: PathBuf,
         /// What is wrong.
+        detail: String,
+    },
+    /// The disk has no room. Nothing of the commit was stored, and it may be repeated.
+    #[error("the disk of the store {} is full: {detail}; make room, and locks are granted again", .file.display())]
+    Full {
+        /// The file.
+        file: PathBuf,
+        /// What the operating system says.
         detail: String,
     },
     /// It cannot be read or written.

@@ -105,6 +105,13 @@ pub(super) fn lost() -> Problem {
 }
 
 pub(super) fn not_granting(service: &TableService) -> Problem {
+    if service.is_full() {
+        let detail = "the disk of the server is full: nothing is granted until there is room; held locks are \
+                      renewed and released as usual";
+        let mut problem = Problem::new(ProblemKind::Unavailable, detail);
+        problem.retry_after_ms = Some(1000);
+        return problem;
+    }
     let Some(wait) = service.wait() else { return stopping() };
     let detail = format!(
         "after an unclean stop nothing is granted for another {} ms, until every lock of the time before has ended",

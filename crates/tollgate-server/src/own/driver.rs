@@ -39,6 +39,8 @@ pub(super) struct Inner {
     /// Whether the service stops: calls that wait for something end then.
     stopping: watch::Sender<bool>,
     is_stopped: Cell<bool>,
+    /// Whether the disk has no room: nothing is granted until it has.
+    is_full: Cell<bool>,
     grants_from: Cell<Option<Moment>>,
     pub(super) events: RefCell<EventLog>,
     pub(super) watchers: Watchers,
@@ -72,6 +74,7 @@ impl TableService {
             changed: Notify::new(),
             stopping: watch::Sender::new(false),
             is_stopped: Cell::new(false),
+            is_full: Cell::new(false),
             grants_from: Cell::new(started.wait.map(|wait| now + wait)),
             events: RefCell::new(EventLog::new()),
             watchers: Watchers::default(),
@@ -126,6 +129,11 @@ impl TableService {
     /// For how long nothing is granted yet, after an unclean start.
     pub fn wait(&self) -> Option<Duration> {
         self.inner.grants_from.get().map(|from| from.since(boottime())).filter(|left| !left.is_zero())
+    }
+
+    /// Whether the disk has no room.
+    pub(super) fn is_full(&self) -> bool {
+        self.inner.is_full.get()
     }
 
     /// Whether [`stop`](Self::stop) was called, or the disk failed.
@@ -313,7 +321,16 @@ impl Running {
         let now = inner.now();
         match committed {
             Some(Ok(commit)) => {
+                if inner.is_full.replace(false) && !inner.is_stopped.get() {
+                    inner.table.borrow_mut().set_granting(true, now);
+                }
                 inner.table.borrow_mut().committed(commit, now);
+                Ok(())
+            }
+            // The commit is repeated until there is room.
+            Some(Err(StoreError::Full { .. })) if !inner.is_stopped.get() => {
+                inner.is_full.set(true);
+                inner.table.borrow_mut().disk_is_full(now);
                 Ok(())
             }
             Some(Err(error)) => {

@@ -200,6 +200,35 @@ impl Table {
         self.pass_on(events, now);
     }
 
+    /// The disk has no room: nothing is granted, and no client waits for what cannot be stored. A
+    /// grant that is not stored was not answered, and ends; a release may be answered, because a
+    /// crash that loses it leaves a lock that ends with its ttl.
+    pub fn disk_is_full(&mut self, now: Moment) {
+        self.set_granting(false, now);
+        let held_back = std::mem::take(&mut self.held_back);
+        for held in held_back {
+            match held.what {
+                Pending::Grant { key, .. } => {
+                    let claim = self.claims.get(&key);
+                    let attachment = claim.and_then(|claim| claim.attachment);
+                    match claim.map(|claim| (claim.is_answered, claim.can_return)) {
+                        Some((true, _)) => drop(self.claims.remove(&key)),
+                        Some((_, true)) => self.leave_place(&key, now),
+                        Some(_) => self.end_claim(&key, now),
+                        None => {}
+                    }
+                    if let Some(attachment) = attachment {
+                        self.answer(attachment.source, Answer::NotGranting, None);
+                    }
+                }
+                Pending::Answer(source, answer @ Answer::Released { .. }) => {
+                    self.ready.push((source, answer));
+                }
+                what => self.held_back.push(HeldBack { after: held.after, what }),
+            }
+        }
+    }
+
     /// Gathers the last batch of a clean stop. Waiting clients are answered that nothing is granted any more.
     pub fn stop(&mut self, now: Moment) {
         // First, or a claim could be granted because the one before it was withdrawn.
