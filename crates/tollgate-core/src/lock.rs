@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_types::{LockName, Mode, Moment, OnDeadlock};
+use tollgate_types::{LockName, Mode, Moment, OnDeadlock, OwnerId};
 
 use crate::backend::{Attempt, Release};
 use crate::capabilities::Queue;
-use crate::claim::Claim;
+use crate::claim::{Claim, Details};
 use crate::client::Client;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -88,6 +88,8 @@ pub struct LockRequest {
     meta: Vec<(String, String)>,
     party: Option<PartyHandle>,
     on_deadlock: OnDeadlock,
+    /// The client that this program asks for, if it is a server.
+    on_behalf_of: Option<Box<(OwnerId, Details)>>,
 }
 
 impl LockRequest {
@@ -103,6 +105,7 @@ impl LockRequest {
             meta: Vec::new(),
             party: None,
             on_deadlock: OnDeadlock::Timeout,
+            on_behalf_of: None,
         }
     }
 
@@ -249,6 +252,21 @@ impl LockRequest {
     pub fn on_deadlock(mut self, policy: OnDeadlock) -> Self {
         self.on_deadlock = policy;
         self
+    }
+
+    /// Asks for a client of this program, which is a server: with that client's owner id, and showing
+    /// that client's details. A repeat with the same owner id finds the same claim.
+    #[doc(hidden)]
+    pub fn on_behalf_of(mut self, owner: OwnerId, details: Details) -> Self {
+        self.on_behalf_of = Some(Box::new((owner, details)));
+        self
+    }
+
+    /// Removes the claim of [`on_behalf_of`](Self::on_behalf_of) in whatever state it is. Answers
+    /// whether the engine answered; the rest goes on in the background.
+    #[doc(hidden)]
+    pub async fn withdraw(&self) -> Result<bool> {
+        Ok(Pending::new(&self.client, self.claim()?).withdraw().await)
     }
 
     /// Takes the lock, waiting for it as long as [`wait`](Self::wait) says. Fails with `Busy` if that
@@ -522,6 +540,9 @@ impl LockRequest {
         }
         let mut claim = Claim::new(name, mode, self.ttl);
         claim.details.meta.extend(self.meta.iter().cloned());
+        if let Some(client) = &self.on_behalf_of {
+            (claim.owner, claim.details) = (**client).clone();
+        }
         claim.details.check()?;
         claim.party = self.party.clone();
         claim.on_deadlock = self.on_deadlock;

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! listen ── http ──┐
-//!                  ├── Service ── own: table + store
-//!        ── native ┘
+//!                  ├── Service ──┬── own: table + store
+//!        ── native ┘             └── over: another engine
 //! ```
 //!
 //! - [`table`] is the durable engine with its clients: which connection waits for which claim, for
@@ -11,6 +11,7 @@
 //!   It does no I/O and reads no clock, so that it is simulated without either.
 //! - [`TableService`] drives the table: it has the clock, the timer and the thread that writes to the
 //!   disk. It runs on one thread, and answers request values with response values ([`Service`]).
+//! - [`OverService`] answers the same values from any other engine that Tollgate knows.
 //! - [`http`] turns calls of the HTTP API into these values, without a socket.
 //! - [`listen`] has the sockets: it accepts connections within limits, tells HTTP and native
 //!   frames apart, and stops gracefully.
@@ -19,11 +20,14 @@ mod clock;
 mod guarantees;
 pub mod http;
 pub mod listen;
+mod over;
 mod own;
 mod service;
+mod show;
 pub mod table;
 
 pub use clock::EngineClock;
+pub use over::OverService;
 pub use own::{Running, Stopped, TableService};
 pub use service::{Answering, EventStream, Looked, Service};
 pub use tollgate_embedded::durable;

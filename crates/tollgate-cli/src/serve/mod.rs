@@ -3,6 +3,7 @@
 mod folder;
 mod settings;
 
+use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -15,11 +16,11 @@ use tollgate::{Error, ErrorKind, Result};
 use tollgate_server::durable::{Options, RedbStore, StoreError};
 use tollgate_server::http::Api;
 use tollgate_server::listen::{self, Hosts, Listener, Server};
-use tollgate_server::{Running, TableService};
+use tollgate_server::{OverService, Running, Service, TableService};
 
 use crate::exit::Exit;
 use crate::signals::Signals;
-use crate::tell;
+use crate::{connect, passwords, take, tell};
 use settings::Settings;
 
 pub(crate) use settings::Given;
@@ -64,6 +65,7 @@ Examples:
   tollgate serve
   tollgate serve --listen 127.0.0.1:0 --data ./locks --durability grace
   tollgate serve --config server.toml --check-config
+  tollgate serve --store redis://127.0.0.1/
 
   curl -f -d '{\"name\": \"backup\"}' http://127.0.0.1:7420/v1/acquire";
 
@@ -86,7 +88,53 @@ fn allow_all_files() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-async fn serve(settings: Settings, json: bool, mut signals: Signals) -> Result<Exit> {
+async fn serve(settings: Settings, json: bool, signals: Signals) -> Result<Exit> {
+    match settings.store.clone() {
+        Some(url) => serve_over(&url, settings, json, signals).await,
+        None => serve_table(settings, json, signals).await,
+    }
+}
+
+/// Serves the locks of another engine.
+async fn serve_over(url: &str, settings: Settings, json: bool, mut signals: Signals) -> Result<Exit> {
+    let url = passwords::complete(url.to_owned())?;
+    let locks = match connect::connect_or_end(&url, &mut signals).await? {
+        ControlFlow::Continue(locks) => locks,
+        ControlFlow::Break(exit) => return Ok(exit),
+    };
+    let service = match settings.read_only {
+        true => OverService::read_only(locks.clone()),
+        false => OverService::new(locks.clone())?,
+    };
+    let (listeners, address) = listeners(&settings).await?;
+    let server = server(&settings, Rc::new(service.clone()));
+    let (stop, stopped) = watch::channel(false);
+    let listening = tokio::task::spawn_local(listen::serve(Rc::new(server), listeners, stopped, PATIENCE));
+    let (store, read_only) = (settings::without_secrets(&url), settings.read_only);
+    let line = match json {
+        true => json!({ "url": address, "unix": settings.unix, "store": store, "read_only": read_only })
+            .to_string(),
+        false if read_only => format!("tollgate: serving {address} (read-only, {store})"),
+        false => format!("tollgate: serving {address} ({store})"),
+    };
+    tell::line(&line).await?;
+    let signal = signals.next().await;
+    tell::note(&format!("stopping (signal {signal}): held locks stay held"));
+    service.stop();
+    stop.send_replace(true);
+    let _ = listening.await;
+    // Claims that still wait are withdrawn.
+    drop(service);
+    take::close(&locks).await;
+    Ok(Exit::OK)
+}
+
+fn server(settings: &Settings, service: Rc<dyn Service>) -> Server {
+    Server { api: Api::new(service), hosts: Hosts::new(settings.hosts()), limits: settings.limits() }
+}
+
+/// Serves locks of our own.
+async fn serve_table(settings: Settings, json: bool, mut signals: Signals) -> Result<Exit> {
     let folder = folder::Folder::lock(&settings.data)?;
     let store = RedbStore::open(&folder.store()).map_err(of_store)?;
     let options = Options {
@@ -96,11 +144,7 @@ async fn serve(settings: Settings, json: bool, mut signals: Signals) -> Result<E
     };
     let (service, running) = TableService::open(store, &options).map_err(of_store)?;
     let (listeners, url) = listeners(&settings).await?;
-    let server = Server {
-        api: Api::new(Rc::new(service.clone())),
-        hosts: Hosts::new(settings.hosts()),
-        limits: settings.limits(),
-    };
+    let server = server(&settings, Rc::new(service.clone()));
     let (stop, stopped) = watch::channel(false);
     let listening = tokio::task::spawn_local(listen::serve(Rc::new(server), listeners, stopped, PATIENCE));
     announce(&settings, &url, json, &service).await?;

@@ -41,6 +41,16 @@ pub(crate) struct Given {
     #[serde(default)]
     durability: Option<Durability>,
 
+    /// Keep no locks here: serve the locks of this engine (redis://, redlock://, etcd://,
+    /// postgres://, mysql://). Several servers may run over one engine.
+    #[arg(long, value_name = "URL", env = "TOLLGATE_SERVE_STORE", hide_env_values = true, conflicts_with_all = ["data", "durability", "token_floor"])]
+    store: Option<String>,
+
+    /// Only show the locks of --store, and change none: any engine can be shown.
+    #[arg(long, env = "TOLLGATE_SERVE_READ_ONLY")]
+    #[serde(default)]
+    read_only: bool,
+
     /// The longest time to live that a client may ask for, with its lock-delay: 1h by default, 5m
     /// with `grace`.
     #[arg(long, value_name = "DURATION", env = "TOLLGATE_SERVE_MAX_TTL", value_parser = crate::args::ttl)]
@@ -79,6 +89,8 @@ pub(crate) struct Given {
 pub(super) struct Settings {
     pub(super) listen: SocketAddr,
     pub(super) unix: Option<PathBuf>,
+    pub(super) store: Option<String>,
+    pub(super) read_only: bool,
     pub(super) data: PathBuf,
     pub(super) durability: Durability,
     pub(super) max_ttl: Duration,
@@ -102,6 +114,8 @@ impl Settings {
         let settings = Self {
             listen: given.listen.or(file.listen).unwrap_or_else(|| ([127, 0, 0, 1], 7420).into()),
             unix: given.unix.or(file.unix),
+            store: given.store.or(file.store),
+            read_only: given.read_only || file.read_only,
             data: given.data.or(file.data).map_or_else(default_folder, Ok)?,
             durability,
             max_ttl: given.max_ttl.or(file.max_ttl).unwrap_or(max_ttl),
@@ -129,6 +143,10 @@ impl Settings {
                     self.listen
                 ),
             ));
+        }
+        if self.read_only && self.store.is_none() {
+            let message = "--read-only shows the locks of another engine: name it with --store URL";
+            return Err(Error::new(ErrorKind::Config, message));
         }
         if self.connections == 0 || self.connections_per_address == 0 {
             return Err(Error::new(
@@ -168,6 +186,9 @@ impl Settings {
             listen: SocketAddr,
             #[serde(skip_serializing_if = "Option::is_none")]
             unix: Option<&'a Path>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            store: Option<String>,
+            read_only: bool,
             data: &'a Path,
             durability: Durability,
             max_ttl: String,
@@ -181,6 +202,8 @@ impl Settings {
         let shown = Shown {
             listen: self.listen,
             unix: self.unix.as_deref(),
+            store: self.store.as_deref().map(without_secrets),
+            read_only: self.read_only,
             data: &self.data,
             durability: self.durability,
             max_ttl: format!("{}ms", self.max_ttl.as_millis()),
@@ -191,6 +214,18 @@ impl Settings {
             connections_per_address: self.connections_per_address,
         };
         toml::to_string(&shown).unwrap_or_default()
+    }
+}
+
+/// A URL without its user, password and parameters.
+pub(super) fn without_secrets(url: &str) -> String {
+    let bare = url.split(['?', '#']).next().unwrap_or_default();
+    match bare.split_once("://") {
+        Some((scheme, rest)) => {
+            let hosts = rest.rsplit_once('@').map_or(rest, |(_, hosts)| hosts);
+            format!("{scheme}://{hosts}")
+        }
+        None => bare.to_owned(),
     }
 }
 

@@ -30,6 +30,7 @@ mod run;
 mod serve;
 mod serve_crashes;
 mod serve_disk;
+mod serve_store;
 mod short_lives;
 mod special_characters;
 mod strange_keys;

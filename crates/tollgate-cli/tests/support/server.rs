@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -25,7 +25,13 @@ impl Server {
     /// The same with its data elsewhere.
     pub fn start_on(sandbox: &Sandbox, data: &Path, listen: &str, arguments: &[&str]) -> Self {
         let mut command = sandbox.tollgate(&["serve", "--json", "--listen", listen, "--data"]);
-        command.arg(data).args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.arg(data);
+        Self::run(command, arguments)
+    }
+
+    /// Runs a command that ends in `serve --json …`, and waits until it is ready.
+    pub fn run(mut command: Command, arguments: &[&str]) -> Self {
+        command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut running = Running(command.spawn().unwrap());
         let mut line = String::new();
         BufReader::new(running.0.stdout.take().unwrap()).read_line(&mut line).unwrap();

@@ -8,8 +8,8 @@ use tollgate_proto::{self as proto, Grant, LossCause, Problem, ProblemKind, Wait
 
 use super::calls::{not_granting, stopping};
 use super::driver::{Stopped, TableService};
-use super::events::unix_ms;
-use super::look::{millis, seen};
+use super::look::seen;
+use crate::show::{describe, millis, unix_ms};
 use crate::table::{Acquire, Answer, Granted, Key, Request};
 
 /// Takes a lock, or says why not.
@@ -81,10 +81,7 @@ pub(super) fn refused(service: &TableService, key: &Key, answer: Answer) -> Prob
 
 /// The problem with the lock's holders, and the number of its waiters.
 fn with_holders(service: &TableService, name: &LockName, mut problem: Problem) -> Problem {
-    let lock = seen(service, name);
-    problem.name = Some(name.clone());
-    problem.waiting = Some(lock.waiters.len() as u64);
-    problem.holders = Some(lock.holders);
+    describe(&mut problem, seen(service, name));
     problem
 }
 

@@ -7,7 +7,7 @@ use tollgate_core::Details;
 use tollgate_proto::{self as proto, Admitted, Broken, Grant, LossCause, Problem, ProblemKind, Released};
 
 use super::driver::{Stopped, TableService};
-use super::look::{kind, limit, millis};
+use crate::show::{kind, limit, millis};
 use crate::table::{Answer, Key, Request};
 
 pub(super) async fn extend(service: &TableService, call: proto::Extend) -> Result<Grant, Problem> {

@@ -8,7 +8,8 @@ use tollgate_engine::LockView;
 use tollgate_proto::{Circle, Deadlocks, Problem, WaitForEdge, WaitForNode};
 
 use super::driver::TableService;
-use super::look::{PER_TURN, number, text};
+use super::look::PER_TURN;
+use crate::show::{number, text};
 
 /// The most edges of an answer: a picture with more cannot be read.
 const EDGES: usize = 20_000;

@@ -12,9 +12,10 @@ use tollgate_core::{Details, Moment};
 use tollgate_embedded::durable::{Commit, Committer, Durability, Options, Store, StoreError, start};
 use tollgate_proto::Problem;
 
-use super::events::{EventLog, unix_ms};
+use super::events::EventLog;
 use super::watch::Watchers;
 use crate::clock::{EngineClock, HEARTBEAT, boottime};
+use crate::show::unix_ms;
 use crate::table::{Answer, Held, Key, Request, Source, Table};
 
 /// Nothing is answered any more: the server stops, or its disk failed.

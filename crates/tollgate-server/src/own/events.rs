@@ -3,13 +3,12 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::sync::Notify;
 use tollgate_core::{Details, Happening, Mode, OwnerId, Token};
 use tollgate_proto::{Event, EventId, EventKind, Holder, Timestamp};
 
-use super::look::{kind, limit, number, text};
+use crate::show::{kind, limit, number, text, unix_ms};
 use crate::table::Happened;
 
 /// How many events are kept for clients that reconnect.
@@ -125,10 +124,4 @@ fn holder_of(token: Token, mode: Mode, details: &Arc<Details>) -> Holder {
         meta: details.meta.clone(),
         traceparent: None,
     }
-}
-
-/// The wall clock, for display.
-pub(super) fn unix_ms() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,27 +1,18 @@
 //! What the server is and promises.
 
 use tollgate_core::LockName;
-use tollgate_core::guarantees::Basis as Rests;
 use tollgate_embedded::durable::Durability;
-use tollgate_proto::{
-    self as proto, Basis, Capabilities, Guarantee, Info, Limits, ModeKind, Queue, Timestamp,
-};
+use tollgate_proto::{self as proto, Capabilities, Info, Limits, ModeKind, Queue, Timestamp};
 
 use super::driver::TableService;
-use super::look::millis;
 use crate::guarantees::guarantees;
+use crate::show::{self, millis};
 
 pub(super) fn info(service: &TableService) -> Info {
     let inner = &service.inner;
     let durability = match inner.durability {
         Durability::Sync => proto::Durability::Sync,
         Durability::Grace => proto::Durability::Grace,
-    };
-    let basis = |basis| match basis {
-        Rests::Kept => Basis::Kept,
-        Rests::Time => Basis::Time,
-        Rests::Broken => Basis::Broken,
-        Rests::Absent => Basis::Absent,
     };
     let longest = millis(inner.longest);
     Info {
@@ -44,15 +35,7 @@ pub(super) fn info(service: &TableService) -> Info {
             force: true,
             name_bytes: LockName::MAX_BYTES as u64,
         },
-        guarantees: guarantees()
-            .rows()
-            .iter()
-            .map(|row| Guarantee {
-                fault: row.fault.word().to_owned(),
-                exclusion: basis(row.exclusion).into(),
-                tokens: basis(row.tokens).into(),
-            })
-            .collect(),
+        guarantees: show::guarantees(&guarantees()),
         limits: Limits { max_ttl_ms: Some(longest), ..Limits::of_protocol() },
     }
 }

@@ -9,8 +9,8 @@ use tollgate_proto::{self as proto, KeepItem, KeepState, Kept, KeptItem, LossCau
 
 use super::calls::stopping;
 use super::driver::{Stopped, TableService};
-use super::look::millis;
 use super::watch::Watch;
+use crate::show::millis;
 use crate::table::{Answer, Key, Request};
 
 /// What a pass over the claims found out about one of them.

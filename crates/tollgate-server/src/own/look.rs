@@ -2,15 +2,16 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use tollgate_core::{Details, LockName, Mode, Moment};
+use tollgate_core::{Details, LockName, Moment};
 use tollgate_engine::LockView;
-use tollgate_proto::{Holder, Lock, LockQuery, Locks, LocksQuery, ModeKind, Problem, Waiter, Watch as Of};
+use tollgate_proto::{Holder, Lock, LockQuery, Locks, LocksQuery, Problem, Waiter, Watch as Of};
 
 use super::driver::TableService;
 use super::watch::Watch;
 use crate::service::Looked;
+use crate::show::{kind, limit, millis, number, text, unix_ms};
 
 /// The most positions of the table that are looked at in one turn of the server.
 pub(super) const PER_TURN: usize = 1024;
@@ -119,35 +120,7 @@ pub(super) fn shown(view: &LockView<'_, Arc<Details>>, now: Moment) -> Lock {
     Lock { name: view.name.clone(), holders: holders.collect(), waiters: waiters.collect() }
 }
 
-pub(super) fn kind(mode: Mode) -> ModeKind {
-    match mode {
-        Mode::Exclusive => ModeKind::Exclusive,
-        Mode::Shared => ModeKind::Shared,
-        Mode::Permit { .. } => ModeKind::Permit,
-    }
-}
-
-pub(super) fn limit(mode: Mode) -> Option<u32> {
-    match mode {
-        Mode::Permit { limit } => Some(limit.into()),
-        _ => None,
-    }
-}
-
-pub(super) fn text(text: &str) -> Option<String> {
-    (!text.is_empty()).then(|| text.to_owned())
-}
-
-pub(super) fn number(number: u32) -> Option<u32> {
-    (number != 0).then_some(number)
-}
-
 /// Since the claim arrived, by the server's wall clock: for display.
 fn waited(since_ms: u64) -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    millis(now).saturating_sub(since_ms)
-}
-
-pub(super) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+    unix_ms().saturating_sub(since_ms)
 }
