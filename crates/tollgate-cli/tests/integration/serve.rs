@@ -290,6 +290,8 @@ fn what_is_no_request_is_refused_within_limits() {
         ("GET /v1/locks HTTP/1.1\r\n\r\n".to_owned(), &[400]),
         ("DELETE /v1/locks HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(), &[405]),
         ("GET /v1/locks HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx".to_owned(), &[413]),
+        ("POST /v1/nothing HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}".to_owned(), &[404]),
+        ("POST /v1/locks HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}".to_owned(), &[405]),
         ("hello\r\n\r\n".to_owned(), &[400]),
     ] {
         let answer = server.client().exchange(&request).unwrap();

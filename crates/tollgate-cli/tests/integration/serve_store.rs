@@ -112,6 +112,16 @@ fn over_etcd() {
 }
 
 #[test]
+fn over_redlock() {
+    let nodes: Vec<Engine> = (0..3).map(|_| engines::private(&Config::redis()).unwrap()).collect();
+    let addresses: Vec<_> = nodes.iter().map(|node| node.address().to_string()).collect();
+    let url = format!("redlock://{}/", addresses.join(","));
+    let sandbox = Sandbox::new();
+    assert!(sandbox.output(&["redlock-init", &url]).status.success());
+    serves_locks(&url);
+}
+
+#[test]
 fn over_postgres() {
     let engine = engines::private(&Config::postgres()).unwrap();
     serves_locks(&format!("postgres://postgres@{}/postgres", engine.address()));

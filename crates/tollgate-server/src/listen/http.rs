@@ -13,6 +13,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tollgate_core::OwnerId;
+use tollgate_proto::limits::MAX_BODY_BYTES;
 use tollgate_proto::{Problem, ProblemKind};
 
 use super::body::{self, Outgoing};
@@ -93,7 +94,9 @@ async fn answered(
         Peer::Tcp => server.hosts.check(host, text(header::ORIGIN)),
         Peer::Unix => server.hosts.check_origin(text(header::ORIGIN), host.unwrap_or_default()),
     };
-    let most = Route::of(head.uri.path()).map_or(0, Route::most_bytes);
+    // The body of a call that is refused anyway is read, so that the client sees the answer.
+    let route = Route::of(head.uri.path()).filter(|route| head.method == route.method());
+    let most = route.map_or(MAX_BODY_BYTES, Route::most_bytes);
     let read = match allowed {
         Ok(()) => body::read(body, most, server.limits.body_time).await,
         Err(problem) => Err(problem),

@@ -23,6 +23,8 @@ pub use origin::Hosts;
 use crate::http::Api;
 use prefixed::Prefixed;
 
+/// How long a connection that is one too many may take for its first bytes.
+const REFUSAL: Duration = Duration::from_secs(1);
 /// How long a listener pauses after it could not accept, for want of descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -175,10 +177,11 @@ async fn connection(
     counted: Result<Counted, &'static str>,
     mut stop: watch::Receiver<bool>,
 ) {
+    let patience = if counted.is_ok() { server.limits.header_time } else { REFUSAL };
     let mut first = [0; 4];
     let read = tokio::select! {
         read = stream.read(&mut first) => read,
-        () = tokio::time::sleep(server.limits.header_time) => return,
+        () = tokio::time::sleep(patience) => return,
         _ = stop.wait_for(|stop| *stop) => return,
     };
     let Ok(length @ 1..) = read else { return };

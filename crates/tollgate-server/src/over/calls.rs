@@ -78,7 +78,11 @@ pub(super) async fn acquire(
         }
         Some(Ok(grants)) => {
             // Before it is settled: a client that is gone by then leaves the grants to their place.
-            let confirmed = confirm(service, grants, proposed.is_some()).await;
+            let confirmed = match confirm(service, grants, proposed.is_some()).await {
+                // The grants may be held: a repeat of the call confirms them again.
+                Err(problem) if problem.kind.known() != Some(ProblemKind::Lost) => return Err(problem),
+                confirmed => confirmed,
+            };
             attached.settle();
             let answers = confirmed?.iter().map(|grant| answered(grant, owner, arrived.1)).collect();
             answers

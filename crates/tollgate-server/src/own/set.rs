@@ -38,6 +38,8 @@ pub(super) async fn acquire_all(service: &TableService, call: proto::AcquireAll)
         match set.take(&names, at).await? {
             Answer::Granted(answer) => granted.push(answer),
             answer @ Answer::Waiting { .. } => return Err(refused(service, &set.key(&names[at]), answer)),
+            // A repeat of the call has the set now: this call must not touch it any more.
+            answer @ Answer::Moved => return Err(refused(service, &set.key(&names[at]), answer)),
             // The claim has left the queue, and so does the set.
             answer => {
                 let problem = refused(service, &set.key(&names[at]), answer);

@@ -68,6 +68,27 @@ fn a_set_goes_on_where_its_last_round_ended() {
 }
 
 #[test]
+fn a_repeated_set_displaces_the_call_before_and_loses_nothing() {
+    serve(async |client| {
+        let (_, other) = client.post("/v1/acquire", json!({"name": "b"})).await;
+        let set = json!({"names": ["a", "b"], "owner": A, "wait_ms": 60_000});
+        let (first, second) = (client.post("/v1/acquire-all", set.clone()), async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let repeated = client.post("/v1/acquire-all", set.clone());
+            let release = async {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                client.post("/v1/release", other).await
+            };
+            tokio::join!(repeated, release).0
+        });
+        let ((status, moved), (granted, taken)) = tokio::join!(first, second);
+        assert_eq!((status, &moved["type"]), (409, &json!("urn:tollgate:problem:moved")), "{moved}");
+        assert_eq!(granted, 200, "{taken}");
+        assert_eq!(json!(tokens(&client, "a").await[0]), taken["grants"][0]["token"]);
+    });
+}
+
+#[test]
 fn an_unfinished_set_of_a_client_that_is_gone_is_held_no_longer_than_a_place() {
     serve(async |client| {
         client.post("/v1/acquire", json!({"name": "b"})).await;
