@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_core::{LockName, Moment, OwnerId, Token};
+use tollgate_core::{Age, LockName, Moment, OwnerId, Token};
 use tollgate_engine::{Answer, Command, Engine, Event, Granted, LockView, Stats, StoredGrant};
 
 use super::batch::{Batch, Commit};
@@ -336,6 +336,23 @@ impl<D: Clone> Durable<D> {
         let writing = self.writing.as_ref().filter(|(batch, _)| writes(batch)).map(|(batch, _)| batch.commit);
         let after = if writes(&self.next) { Some(self.next.commit) } else { writing };
         Ok((known.unwrap_or(token), after))
+    }
+
+    /// The mark of a resource.
+    pub fn mark(&self, resource: &str) -> Option<Token> {
+        self.marks.get(resource).copied().max(self.header.mark_floor)
+    }
+
+    /// The age of a party whose first claim comes at `now`, and the commit after which no later party gets a smaller one, if
+    /// that is not durable yet.
+    pub fn age(&mut self, now: Moment) -> (Age, Option<Commit>) {
+        self.raise_ceilings(now, false);
+        (Age(now.as_nanos() / 1000), self.commit_with(|header| header.time() >= now))
+    }
+
+    /// What the caller keeps about a grant.
+    pub fn details(&self, name: &LockName, owner: OwnerId) -> Option<&D> {
+        self.engine.grant_of(name, owner).map(|(_, details)| details)
     }
 
     /// The changes that were gathered, to be committed now. `None` while others are being written, or if there are none.

@@ -48,6 +48,7 @@ fn acquire(lock: &str, owner: u128) -> Acquire {
         round: secs(10),
         can_return: true,
         is_part: false,
+        hears_of_queue: false,
         lock_delay: Duration::ZERO,
         party: None,
         on_deadlock: OnDeadlock::Timeout,
