@@ -21,6 +21,7 @@ mod guarantees;
 pub mod http;
 pub mod listen;
 mod over;
+pub mod native;
 mod own;
 mod service;
 mod show;

@@ -54,7 +54,10 @@ impl<'a> Writer<'a> {
     /// A string. Every string of the protocol is far shorter than 64 KiB; of a longer one only the part
     /// that fits is sent.
     pub(super) fn text(&mut self, text: &str) -> &mut Self {
-        let fits = text.floor_char_boundary(usize::from(u16::MAX).min(text.len()));
+        let mut fits = usize::from(u16::MAX).min(text.len());
+        while !text.is_char_boundary(fits) {
+            fits -= 1;
+        }
         self.u16(u16::try_from(fits).unwrap_or(u16::MAX));
         self.out.extend_from_slice(&text.as_bytes()[..fits]);
         self
