@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 use tollgate_core::queued::note_age;
@@ -17,6 +18,8 @@ use crate::details::who;
 use crate::error::{self, unanswered};
 use crate::link::answered;
 
+/// A connection that lasted longer than this ended an outage.
+const OUTAGE: Duration = Duration::from_secs(2);
 /// How often an acquire that was not answered at all is repeated.
 const REPEATS: u32 = 2;
 
@@ -54,7 +57,11 @@ impl RemoteBackend {
         let mut outage = Outage::default();
         let mut repeats = 0;
         loop {
+            let asked = Instant::now();
             let told = self.ask_to_wait(claim, &was_queued, repeats > 0).await;
+            if asked.elapsed() > OUTAGE {
+                outage.is_over();
+            }
             let is_waiting = was_queued.load(Ordering::Acquire);
             match told {
                 Ok(Told::Granted { token, sent, lasts, age }) => {
@@ -107,11 +114,11 @@ fn call(claim: &Claim, waits: bool) -> Call<'_> {
 
 /// The deadline of a lease that ends `lasts` after the server had read what was sent at `sent`. The margin is
 /// never smaller than that of the ttl, so that a repeated answer does not move the deadline.
-pub(crate) fn deadline(sent: Moment, lasts: std::time::Duration, ttl: std::time::Duration) -> Deadline {
+pub(crate) fn deadline(sent: Moment, lasts: Duration, ttl: std::time::Duration) -> Deadline {
     Deadline::At(sent + lasts.saturating_sub(Deadline::margin(lasts.max(ttl))))
 }
 
-fn grant(claim: &Claim, token: Token, sent: Moment, lasts: std::time::Duration) -> Grant {
+fn grant(claim: &Claim, token: Token, sent: Moment, lasts: Duration) -> Grant {
     let age = claim.party.as_ref().and_then(|party| party.stamp().age);
     Grant::new(claim, token, deadline(sent, lasts, claim.ttl)).with_age(age)
 }

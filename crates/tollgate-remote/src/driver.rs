@@ -149,7 +149,7 @@ impl Driver {
         if calls.is_closed {
             return false;
         }
-        if has_waiting || (!has_heard && calls.is_owed()) {
+        if has_waiting || (!has_heard && !calls.is_idle()) {
             let now = self.end.0.now();
             calls.add(&Call::Ping, Some(Open::Ping), now);
             self.asked.get_or_insert_with(Instant::now);

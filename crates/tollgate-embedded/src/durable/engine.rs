@@ -332,15 +332,21 @@ impl<D: Clone> Durable<D> {
             self.next.marks.insert(resource.to_owned(), token);
             return Ok((token, Some(self.next.commit)));
         }
-        let writes = |batch: &Batch<D>| batch.marks.contains_key(resource);
-        let writing = self.writing.as_ref().filter(|(batch, _)| writes(batch)).map(|(batch, _)| batch.commit);
-        let after = if writes(&self.next) { Some(self.next.commit) } else { writing };
-        Ok((known.unwrap_or(token), after))
+        Ok((known.unwrap_or(token), self.commit_of_mark(resource)))
     }
 
-    /// The mark of a resource.
-    pub fn mark(&self, resource: &str) -> Option<Token> {
-        self.marks.get(resource).copied().max(self.header.mark_floor)
+    /// The mark of a resource, and the commit that writes it, if it is not durable yet.
+    pub fn mark(&self, resource: &str) -> (Option<Token>, Option<Commit>) {
+        let mark = self.marks.get(resource).copied().max(self.header.mark_floor);
+        (mark, self.commit_of_mark(resource))
+    }
+
+    fn commit_of_mark(&self, resource: &str) -> Option<Commit> {
+        let writes = |batch: &Batch<D>| batch.marks.contains_key(resource);
+        if writes(&self.next) {
+            return Some(self.next.commit);
+        }
+        self.writing.as_ref().filter(|(batch, _)| writes(batch)).map(|(batch, _)| batch.commit)
     }
 
     /// The age of a party whose first claim comes at `now`, and the commit after which no later party gets a smaller one, if

@@ -59,10 +59,7 @@ pub(super) fn apply(service: &TableService, outbox: &Rc<Outbox>, id: u32, call: 
             let resource = resource.to_owned();
             service.request(source, Request::Admit { resource, token, raises }, now);
         }
-        Call::Mark { resource } => {
-            let mark = service.look(|table, _| table.mark(resource));
-            outbox.send(id, &Reply::Mark { mark });
-        }
+        Call::Mark { resource } => service.mark(source, resource),
         Call::Age => outbox.send(id, &Reply::Age { age: service.age(now) }),
         Call::Inspect { name } => {
             service.look(|table, now| {
@@ -84,8 +81,9 @@ pub(super) fn apply(service: &TableService, outbox: &Rc<Outbox>, id: u32, call: 
             outbox.send(id, &Reply::Listed { next: next.map(|next| next as u64) });
         }
         Call::Follow { prefix } => {
-            service.native().follow(outbox, id, prefix);
-            outbox.send(id, &Reply::Done);
+            let detail = "this connection follows enough already; end an earlier call with unfollow";
+            let is_followed = service.native().follow(outbox, id, prefix);
+            outbox.send(id, &if is_followed { Reply::Done } else { Reply::Invalid { detail } });
         }
         Call::Unfollow { call } => {
             service.native().unfollow(outbox, call);

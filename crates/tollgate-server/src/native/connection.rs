@@ -41,6 +41,7 @@ where
         out: Vec::new(),
         written: 0,
         is_greeted: false,
+        has_more: false,
         has_heard: false,
         has_pinged: false,
     };
@@ -77,6 +78,8 @@ struct Connection<S> {
     out: Vec<u8>,
     written: usize,
     is_greeted: bool,
+    /// Calls have arrived that wait until their answers have room.
+    has_more: bool,
     /// Something has arrived since the timer was set.
     has_heard: bool,
     /// The client was asked whether it is there.
@@ -95,6 +98,8 @@ enum End {
 /// What a connection has to do next.
 enum Event {
     Arrived,
+    /// There is room for more answers.
+    Room,
     Silence,
     End(End),
 }
@@ -114,12 +119,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
             match poll_fn(|context| self.poll(context, timer.as_mut())).await {
                 Event::Arrived => (self.has_heard, self.has_pinged) = (true, false),
+                Event::Room => {}
                 // What has arrived while the server was stopped is read first.
                 Event::Silence if !self.is_greeted || self.has_pinged => return End::Closed,
                 Event::Silence => {
                     if !std::mem::take(&mut self.has_heard) {
                         self.has_pinged = true;
-                        self.open.outbox.send(0, &Reply::Ping);
+                        self.open.outbox.push(0, &Reply::Ping);
                     }
                 }
                 Event::End(end) => return end,
@@ -137,6 +143,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         loop {
             if self.written == self.out.len() {
                 self.out.clear();
+                // After a long answer its memory is not kept.
+                self.out.shrink_to(ENOUGH);
                 self.written = 0;
                 outbox.take(&mut self.out);
             }
@@ -153,6 +161,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
         }
         if self.out.len() - self.written + outbox.waiting() < ENOUGH {
+            if std::mem::take(&mut self.has_more) {
+                return Poll::Ready(Event::Room);
+            }
             self.arrived.drain(..self.read);
             self.read = 0;
             self.arrived.reserve(ROOM);
@@ -171,7 +182,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     /// Applies every call that has arrived.
     fn apply(&mut self) -> Result<(), End> {
-        let Self { open: Registered { service, outbox }, arrived, read, is_greeted, .. } = self;
+        let Self { open: Registered { service, outbox }, arrived, read, is_greeted, has_more, .. } = self;
         if !*is_greeted {
             let Some(rest) = arrived.get(MAGIC.len()..) else { return Ok(()) };
             if !arrived.starts_with(&MAGIC) {
@@ -187,6 +198,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let now = service.now();
         let mut is_any = false;
         while let Some(length) = frame::first(&arrived[*read..])? {
+            if service.is_stopping() {
+                // What is applied now might not be stored; the client asks the next run.
+                return Ok(());
+            }
+            if outbox.waiting() >= ENOUGH {
+                *has_more = true;
+                break;
+            }
             let (id, call) = Call::read(&arrived[*read..*read + length])?;
             if id <= outbox.last_read().0 {
                 // Two answers with one number could not be told apart.

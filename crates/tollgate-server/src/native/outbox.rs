@@ -7,10 +7,10 @@ use std::task::Waker;
 use tollgate_core::{Moment, OwnerId};
 use tollgate_proto::frame::Reply;
 
-/// More than this is not kept for a client that does not read: its connection is dropped, and its
-/// claims keep their places.
-const MOST: usize = 1 << 20;
-/// While so much waits to be sent nothing more is read.
+/// More than this is not kept of what a client is told unasked and does not read: its connection is
+/// dropped, and its claims keep their places.
+const MOST_PUSHED: usize = 1 << 20;
+/// While so much waits to be sent no more calls are applied, so that answers have a bound, too.
 pub(super) const ENOUGH: usize = 256 << 10;
 
 /// One connection, as the rest of the server sees it.
@@ -21,7 +21,8 @@ pub(super) struct Outbox {
     bytes: RefCell<Vec<u8>>,
     /// The task of the connection, which waits for something to send.
     waker: RefCell<Option<Waker>>,
-    is_overfull: Cell<bool>,
+    /// How many of these bytes no call asked for.
+    pushed: Cell<usize>,
     is_ending: Cell<bool>,
     /// The last call that was read, and when, by the engine's time.
     last_read: Cell<(u32, Moment)>,
@@ -44,7 +45,7 @@ impl Outbox {
             client: Cell::new(0),
             bytes: RefCell::default(),
             waker: RefCell::default(),
-            is_overfull: Cell::new(false),
+            pushed: Cell::new(0),
             is_ending: Cell::new(false),
             last_read: Cell::new((0, Moment::ZERO)),
             open: RefCell::default(),
@@ -73,15 +74,20 @@ impl Outbox {
         self.open.borrow_mut().remove(&call)
     }
 
-    /// Adds a frame. One that begins when there is too much already is left out, and the connection ends.
+    /// Adds the answer to a call.
     pub(super) fn send(&self, call: u32, reply: &Reply<'_>) {
-        let mut bytes = self.bytes.borrow_mut();
-        if bytes.len() > MOST {
-            self.is_overfull.set(true);
-        } else {
+        reply.write(call, &mut self.bytes.borrow_mut());
+        self.wake();
+    }
+
+    /// Adds what the client did not ask for, unless there is too much of that already.
+    pub(super) fn push(&self, call: u32, reply: &Reply<'_>) {
+        if !self.is_overfull() {
+            let mut bytes = self.bytes.borrow_mut();
+            let before = bytes.len();
             reply.write(call, &mut bytes);
+            self.pushed.set(self.pushed.get() + bytes.len() - before);
         }
-        drop(bytes);
         self.wake();
     }
 
@@ -96,7 +102,7 @@ impl Outbox {
     }
 
     pub(super) fn is_overfull(&self) -> bool {
-        self.is_overfull.get()
+        self.pushed.get() > MOST_PUSHED
     }
 
     /// How many bytes wait to be sent.
@@ -106,6 +112,7 @@ impl Outbox {
 
     /// Moves what waits to be sent into `out`, which is empty.
     pub(super) fn take(&self, out: &mut Vec<u8>) {
+        self.pushed.set(0);
         std::mem::swap(&mut *self.bytes.borrow_mut(), out);
     }
 

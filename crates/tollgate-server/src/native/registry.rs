@@ -13,6 +13,9 @@ use super::outbox::Outbox;
 use super::shown;
 use crate::table::{Answer, Happened, Told};
 
+/// As many calls of one connection may follow what happens.
+const MOST_FOLLOWED: usize = 64;
+
 /// The native connections of one server.
 pub(crate) struct Registry {
     /// Another one after each start.
@@ -78,9 +81,17 @@ impl Registry {
         }
     }
 
-    pub(super) fn follow(&self, outbox: &Rc<Outbox>, call: u32, prefix: &str) {
+    /// Has a call follow what happens; `false` if its connection follows enough already.
+    pub(super) fn follow(&self, outbox: &Rc<Outbox>, call: u32, prefix: &str) -> bool {
+        let followers = self.followers.borrow();
+        let same = followers.iter().filter(|other| other.outbox.connection == outbox.connection);
+        if same.count() >= MOST_FOLLOWED {
+            return false;
+        }
+        drop(followers);
         let follower = Follower { outbox: outbox.clone(), call, prefix: prefix.to_owned() };
         self.followers.borrow_mut().push(follower);
+        true
     }
 
     pub(super) fn unfollow(&self, outbox: &Outbox, call: u32) {
@@ -98,7 +109,7 @@ impl Registry {
             let reply = Reply::Happened(shown::happened(happened));
             for follower in followers.iter() {
                 if happened.name.as_str().starts_with(&follower.prefix) {
-                    follower.outbox.send(follower.call, &reply);
+                    follower.outbox.push(follower.call, &reply);
                 }
             }
         }
@@ -140,7 +151,7 @@ impl Registry {
                     let clients = self.clients.borrow();
                     // Every connection: the runtime of one may be blocked.
                     for outbox in client.iter().filter_map(|client| clients.get(client)).flatten() {
-                        outbox.send(0, &Reply::Gone { owner, cause: Gone::Revoked });
+                        outbox.push(0, &Reply::Gone { owner, cause: Gone::Revoked });
                     }
                 }
             }
@@ -151,7 +162,7 @@ impl Registry {
     pub(crate) fn stop(&self) {
         self.is_stopped.set(true);
         for outbox in self.connections.borrow().values() {
-            outbox.send(0, &Reply::Stopping);
+            outbox.push(0, &Reply::Stopping);
             outbox.end();
         }
     }
@@ -196,5 +207,6 @@ fn reply<'a>(
         Answer::Asked => Reply::Asked,
         Answer::Admitted { mark } => Reply::Admitted { mark: *mark },
         Answer::Stale { mark } => Reply::Stale { mark: *mark },
+        Answer::Mark { mark } => Reply::Mark { mark: *mark },
     }
 }

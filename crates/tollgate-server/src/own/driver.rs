@@ -119,6 +119,11 @@ impl TableService {
         self.inner.table.borrow_mut().request(source, request, now);
     }
 
+    /// Answers a native call with the mark of a resource.
+    pub(crate) fn mark(&self, source: Source, resource: &str) {
+        self.inner.table.borrow_mut().tell_mark(source, resource);
+    }
+
     /// Ends a turn in which native calls were applied.
     pub(crate) fn turn(&self) {
         self.inner.deliver();
@@ -180,7 +185,7 @@ impl TableService {
     }
 
     /// Whether [`stop`](Self::stop) was called, or the disk failed.
-    pub(super) fn is_stopping(&self) -> bool {
+    pub(crate) fn is_stopping(&self) -> bool {
         *self.inner.stopping.borrow()
     }
 

@@ -84,6 +84,11 @@ pub enum Answer {
         /// The mark of the resource.
         mark: Token,
     },
+    /// [`Table::tell_mark`](super::Table::tell_mark): the mark, if the resource has one.
+    Mark {
+        /// The highest exclusive token that was admitted.
+        mark: Option<Token>,
+    },
 }
 
 impl Granted {

@@ -1,8 +1,10 @@
 //! What the owners of grants are told unasked.
 
-use tollgate_core::{Age, Moment, OwnerId, Token};
+use tollgate_core::{Age, Moment, OwnerId};
 use tollgate_embedded::durable::Commit;
 
+use super::answer::Answer;
+use super::request::Source;
 use super::state::Table;
 
 /// Something that happened to a grant, for the connection of its holder.
@@ -21,9 +23,10 @@ impl Table {
         std::mem::take(&mut self.told)
     }
 
-    /// The mark of a resource.
-    pub fn mark(&self, resource: &str) -> Option<Token> {
-        self.engine.mark(resource)
+    /// Answers with the mark of a resource, when it is durable.
+    pub fn tell_mark(&mut self, source: Source, resource: &str) {
+        let (mark, after) = self.engine.mark(resource);
+        self.answer(source, Answer::Mark { mark }, after);
     }
 
     /// The age of a party whose first claim comes at `now`, and the commit after which no later party gets
