@@ -105,6 +105,11 @@ struct MemoryPage;
 #[doc = include_str!("../../../docs/backends/etcd.md")]
 struct EtcdPage;
 
+/// Compiles what docs/backends/server.md shows.
+#[cfg(all(doctest, feature = "server"))]
+#[doc = include_str!("../../../docs/backends/server.md")]
+struct ServerPage;
+
 /// Compiles what docs/backends/zookeeper.md shows.
 #[cfg(all(doctest, feature = "zookeeper"))]
 #[doc = include_str!("../../../docs/backends/zookeeper.md")]
