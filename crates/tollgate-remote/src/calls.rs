@@ -291,3 +291,61 @@ impl Calls {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Moment {
+        Moment::ZERO + Duration::from_millis(millis)
+    }
+
+    fn calls() -> Calls {
+        Calls::new(broadcast::Sender::new(1))
+    }
+
+    fn grant(calls: &mut Calls, number: u32, named: u32) -> Result<(), Malformed> {
+        let (token, lasts) = (Token::MIN, Duration::from_secs(1));
+        let mut frame = Vec::new();
+        Reply::Granted { token, call: named, lasts, again: false, age: None }.write(number, &mut frame);
+        calls.receive(&frame, at(0))
+    }
+
+    #[test]
+    fn a_grant_counts_from_the_call_that_it_names() {
+        let mut calls = calls();
+        let (open, mut told) = Open::call();
+        let first = calls.add(&Call::Age, Some(open), at(1));
+        calls.add(&Call::Ping, Some(Open::Ping), at(2));
+        let named = calls.add(&Call::Ping, Some(Open::Ping), at(3));
+        grant(&mut calls, first, named).unwrap();
+        assert!(matches!(told.try_recv(), Ok(Told::Granted { sent, .. }) if sent == at(3)));
+    }
+
+    #[test]
+    fn a_grant_that_names_a_call_that_was_never_sent_ends_the_connection() {
+        let mut calls = calls();
+        let (open, _told) = Open::call();
+        let first = calls.add(&Call::Age, Some(open), at(1));
+        assert!(grant(&mut calls, first, first + 1).is_err());
+        assert!(grant(&mut calls, first, first - 1).is_err());
+    }
+
+    #[test]
+    fn an_idle_connection_remembers_no_calls() {
+        let mut calls = calls();
+        for _ in 0..100 {
+            calls.add(&Call::Pong, None, at(1));
+        }
+        assert_eq!(calls.sent.len(), 1);
+    }
+
+    #[test]
+    fn an_end_is_told_to_every_open_call() {
+        let mut calls = calls();
+        let (open, mut told) = Open::call();
+        calls.add(&Call::Age, Some(open), at(1));
+        calls.close();
+        assert!(matches!(told.try_recv(), Err(oneshot::error::TryRecvError::Closed)));
+    }
+}

@@ -11,14 +11,14 @@
 //! # Invariants
 //!
 //! - A deadline counts from the send time of a call that the server had read before it gave the
-//!   grant's remaining time. (test: integration::a_hand_over_counts_from_a_call_that_was_sent_before_it)
+//!   grant's remaining time. (test: places::a_hand_over_counts_from_a_call_that_was_sent_before_it)
 //! - Only an acquire is repeated when its answer is lost: the server knows the claim by its owner id
 //!   and gives the same place or grant again.
-//!   (test: integration::a_waiter_keeps_its_place_when_its_connection_is_cut)
+//!   (test: places::a_waiter_keeps_its_place_when_its_connection_is_cut)
 //! - A connection that owes answers and is silent for some seconds is closed.
 //!   (test: conformance::an_acquire_into_a_black_hole_can_be_given_up)
 //! - In `sync`, a holder keeps its lock when the server is killed and started again.
-//!   (test: integration::a_holder_keeps_its_lock_when_the_server_is_killed)
+//!   (test: restarts::a_holder_keeps_its_lock_when_the_server_is_killed)
 
 mod acquire;
 mod address;

@@ -363,13 +363,18 @@ impl<D: Clone> Durable<D> {
 
     /// The changes that were gathered, to be committed now. `None` while others are being written, or if there are none.
     pub fn take_batch(&mut self) -> Option<Arc<Batch<D>>> {
-        if self.writing.is_some() || self.next.is_empty() {
+        if !self.has_batch() {
             return None;
         }
         let following = Batch::new(Commit(self.next.commit.0 + 1));
         let batch = Arc::new(std::mem::replace(&mut self.next, following));
         self.writing = Some((batch.clone(), self.header.clone()));
         Some(batch)
+    }
+
+    /// Whether [`take_batch`](Self::take_batch) has something to give.
+    pub fn has_batch(&self) -> bool {
+        self.writing.is_none() && !self.next.is_empty()
     }
 
     /// The batch that was taken is on the disk: everything that depends on `commit` may leave.

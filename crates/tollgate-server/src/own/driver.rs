@@ -39,6 +39,8 @@ pub(super) struct Inner {
     /// Changes or earlier dues may be there.
     changed: Notify,
     /// Whether the service stops: calls that wait for something end then.
+    /// When the loop wakes by itself.
+    sleeps_until: Cell<Moment>,
     stopping: watch::Sender<bool>,
     is_stopped: Cell<bool>,
     /// Whether the disk has no room: nothing is granted until it has.
@@ -75,6 +77,7 @@ impl TableService {
             next_connection: Cell::new(0),
             committer,
             changed: Notify::new(),
+            sleeps_until: Cell::new(Moment::MAX),
             stopping: watch::Sender::new(false),
             is_stopped: Cell::new(false),
             is_full: Cell::new(false),
@@ -124,10 +127,14 @@ impl TableService {
         self.inner.table.borrow_mut().tell_mark(source, resource);
     }
 
-    /// Ends a turn in which native calls were applied.
+    /// Ends a turn in which native calls were applied. The loop is woken only if it has something to do: most
+    /// calls leave nothing for the disk, and end no sooner than what it waits for already.
     pub(crate) fn turn(&self) {
-        self.inner.deliver();
-        self.inner.changed.notify_one();
+        let inner = &*self.inner;
+        inner.deliver();
+        if inner.table.borrow().has_batch() || inner.next_due() < inner.sleeps_until.get() {
+            inner.changed.notify_one();
+        }
     }
 
     /// A native connection is gone.
@@ -346,7 +353,9 @@ impl Running {
         loop {
             inner.deliver();
             inner.write();
-            let pause = inner.next_due().since(boottime());
+            let due = inner.next_due();
+            inner.sleeps_until.set(due);
+            let pause = due.since(boottime());
             tokio::select! {
                 biased;
                 _ = stopping.wait_for(|stopping| *stopping) => return Ok(()),

@@ -402,7 +402,7 @@ impl Table {
             engine::Answer::Released { .. } => {
                 self.told.push(Told::Over(key.owner));
                 self.detach_for_good(&key);
-                self.ended.note(key, End::Released, now);
+                self.ended.note(&key, End::Released, now);
                 Answer::Released { again: false }
             }
             _ if self.ended.of(&key, now) == Some(End::Released) => Answer::Released { again: true },
@@ -415,7 +415,7 @@ impl Table {
         let applied = self.apply(withdrawal(&key), now);
         self.told.push(Told::Over(key.owner));
         self.detach_for_good(&key);
-        self.ended.note(key, End::Withdrawn, now);
+        self.ended.note(&key, End::Withdrawn, now);
         self.answer(source, Answer::Withdrawn, applied.after);
     }
 
@@ -501,7 +501,7 @@ impl Table {
                         .is_some_and(|claim| claim.attachment.is_none() && !claim.is_answered);
                     self.detach_for_good(&key);
                     if !is_unheard {
-                        self.ended.note(key, End::Lost, now);
+                        self.ended.note(&key, End::Lost, now);
                     }
                 }
                 Event::Revoked { name, owner, token } => {
@@ -510,7 +510,7 @@ impl Table {
                     self.told.push(Told::Revoked(owner));
                     let key = Key { name, owner };
                     self.detach_for_good(&key);
-                    self.ended.note(key, End::Lost, now);
+                    self.ended.note(&key, End::Lost, now);
                 }
                 Event::Deadlock { name, owner, conflict } => {
                     self.note_change(&name);

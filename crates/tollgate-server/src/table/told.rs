@@ -23,6 +23,11 @@ impl Table {
         std::mem::take(&mut self.told)
     }
 
+    /// Whether [`take_batch`](Self::take_batch) has changes for the disk.
+    pub fn has_batch(&self) -> bool {
+        self.engine.has_batch()
+    }
+
     /// Answers with the mark of a resource, when it is durable.
     pub fn tell_mark(&mut self, source: Source, resource: &str) {
         let (mark, after) = self.engine.mark(resource);
