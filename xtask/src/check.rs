@@ -52,7 +52,7 @@ fn peers_lock_file() -> Result<(), String> {
 }
 
 fn facade_features() -> Result<(), String> {
-    for features in ["", "etcd", "file", "memory", "mysql", "postgres", "redis", "zookeeper"] {
+    for features in ["", "etcd", "file", "memory", "mysql", "postgres", "redis", "server", "zookeeper"] {
         let arguments =
             ["clippy", "--quiet", "-p", "tollgate", "--no-default-features", "--features", features];
         must(cargo(&arguments).args(["--", "-D", "warnings"]))?;

@@ -21,6 +21,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tollgate-mysql", &["tollgate-core", "tollgate-sql"]),
     ("tollgate-postgres", &["tollgate-core", "tollgate-sql"]),
     ("tollgate-redis", &["tollgate-core"]),
+    ("tollgate-remote", &["tollgate-core", "tollgate-proto"]),
     // A model of its protocol, which knows none of its code.
     ("tollgate-redlock-model", &[]),
     // Handed its engine; knows no other backend's.
@@ -40,6 +41,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "tollgate-mysql",
             "tollgate-postgres",
             "tollgate-redis",
+            "tollgate-remote",
             "tollgate-zookeeper",
         ],
     ),

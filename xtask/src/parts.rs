@@ -20,7 +20,10 @@ pub(crate) const PARTS: &[Part] = &[
     Part { name: "core", packages: &["tollgate-types", "tollgate-core", "tollgate"] },
     Part { name: "engine", packages: &["tollgate-engine"] },
     Part { name: "memory", packages: &["tollgate-embedded"] },
-    Part { name: "server", packages: &["tollgate-proto", "tollgate-server", "tollgate-simulator"] },
+    Part {
+        name: "server",
+        packages: &["tollgate-proto", "tollgate-server", "tollgate-remote", "tollgate-simulator"],
+    },
     Part { name: "bench", packages: &["tollgate-bench"] },
     Part { name: "xtask", packages: &["xtask"] },
 ];

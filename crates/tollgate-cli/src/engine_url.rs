@@ -20,8 +20,8 @@ const DEFAULT: &str = "file:";
 pub(crate) struct UrlArg {
     /// The engine: file:DIR, etcd://HOST, zookeeper://HOST, postgres://HOST/DATABASE,
     /// mysql://HOST/DATABASE, mariadb://HOST/DATABASE, redis://HOST, redis-sentinel://HOST/SERVICE,
-    /// redis-cluster://HOST, redlock://HOST,HOST,HOST or memory:. Without it $TOLLGATE_URL, else
-    /// the first line of the file $TOLLGATE_URL_FILE, else file: alone.
+    /// redis-cluster://HOST, redlock://HOST,HOST,HOST, tollgate://HOST or memory:. Without it
+    /// $TOLLGATE_URL, else the first line of the file $TOLLGATE_URL_FILE, else file: alone.
     ///
     /// file:DIR is for the processes of this host; file: alone keeps its files in
     /// $XDG_STATE_HOME/tollgate, or ~/.local/state/tollgate. Locks of memory: are visible to one
@@ -34,7 +34,8 @@ pub(crate) struct UrlArg {
     /// a ZooKeeper are zookeeper://HOST,HOST,HOST/CHROOT, encrypted zookeepers://. A database is
     /// postgres://USER:PASSWORD@HOST:PORT/DATABASE (or postgresql://), encrypted with
     /// ?sslmode=require, or mysql://USER:PASSWORD@HOST:PORT/DATABASE (mariadb:// for MariaDB),
-    /// encrypted with ?ssl-mode=required.
+    /// encrypted with ?ssl-mode=required. A server that tollgate serve runs is tollgate://HOST:PORT,
+    /// or tollgate+unix:PATH.
     ///
     /// All users of this host can see the command line in the list of processes: write a URL with a
     /// password into $TOLLGATE_URL or $TOLLGATE_URL_FILE. A password that the URL leaves out is

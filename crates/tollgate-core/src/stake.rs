@@ -60,6 +60,18 @@ pub struct Stake {
 }
 
 impl Stake {
+    /// The stake of a claim that was shown elsewhere, for backends.
+    #[doc(hidden)]
+    pub fn shown(party: PartyId, age: Age, on_deadlock: OnDeadlock, claim: u32) -> Self {
+        Self { party, age, on_deadlock, claim }
+    }
+
+    /// The party, its age, its policy, and which of its claims it is, for backends.
+    #[doc(hidden)]
+    pub fn parts(&self) -> (PartyId, Age, OnDeadlock, u32) {
+        (self.party, self.age, self.on_deadlock, self.claim)
+    }
+
     /// What a new claim of `party` has at stake. The party gets its age from the engine, if it has none.
     pub(crate) async fn of(
         backend: &dyn Backend,

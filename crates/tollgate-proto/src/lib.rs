@@ -1,4 +1,5 @@
-//! The messages of the lock server: what its HTTP calls take and answer.
+//! The messages of the lock server: what its HTTP calls take and answer, and in [`frame`] what the
+//! native protocol sends.
 //!
 //! Values only: nothing here does I/O, waits or reads a clock. The server, the native client and
 //! the dashboard share these types, so that all of them mean the same by a member's name.
@@ -21,6 +22,7 @@ mod check;
 mod deadlocks;
 mod events;
 mod extend;
+pub mod frame;
 mod info;
 mod keep;
 pub mod limits;

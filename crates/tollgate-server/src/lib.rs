@@ -20,6 +20,7 @@ mod clock;
 mod guarantees;
 pub mod http;
 pub mod listen;
+pub mod native;
 mod over;
 mod own;
 mod service;

@@ -79,6 +79,7 @@ impl Wanted {
             round: Duration::from_secs(5),
             can_return: true,
             is_part: false,
+            hears_of_queue: false,
             lock_delay: Duration::from_nanos(self.lock_delay),
             party: None,
             on_deadlock: OnDeadlock::Timeout,

@@ -19,6 +19,7 @@ fn table(subject: &str) -> Option<&'static str> {
         "mysql" => include_str!("../expected/mysql.txt"),
         "postgres" => include_str!("../expected/postgres.txt"),
         "postgres-advisory" => include_str!("../expected/postgres-advisory.txt"),
+        "server" | "server-grace" => include_str!("../expected/server.txt"),
         "file" => include_str!("../expected/file.txt"),
         "fake-session" => include_str!("../expected/fake-session.txt"),
         "fake-polling" => include_str!("../expected/fake-polling.txt"),

@@ -36,6 +36,8 @@ use crate::url::Url;
 ///   clear text is refused, unless `?plain_password=allow`. `?style=advisory` takes PostgreSQL's own advisory locks
 ///   instead, `pg_advisory_lock(hashtextextended(NAME, 0))`, each on a connection of its own; with `?advisory_key=N` all names
 ///   are the lock with that number. The parameters that libpq and frameworks know are done as far as they concern locks.
+/// - `tollgate://HOST:PORT,HOST:PORT`: Tollgate's own server, which `tollgate serve` runs; of several addresses the first that
+///   answers is used. `tollgate+unix:PATH` is its Unix socket.
 /// - `redlock://HOST:PORT,HOST:PORT,HOST:PORT/DB`: a majority of independent Redises. `?max_ttl=5m` is the longest ttl that
 ///   any client uses, and the same for all. On their first start [`redlock_init`](crate::redlock_init) says that they are new.
 ///
@@ -141,6 +143,8 @@ async fn backend(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
         scheme if crate::redis::SCHEMES.contains(&scheme) => redis(url).await,
         #[cfg(feature = "redis")]
         scheme if crate::redlock::SCHEMES.contains(&scheme) => redlock(url).await,
+        #[cfg(feature = "server")]
+        scheme if crate::server::SCHEMES.contains(&scheme) => server(url).await,
         #[cfg(feature = "zookeeper")]
         scheme if crate::zookeeper::SCHEMES.contains(&scheme) => zookeeper(url).await,
         scheme => Err(crate::engines::unknown(scheme)),
@@ -159,6 +163,13 @@ async fn zookeeper(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
     let config = crate::zookeeper::config(url)?;
     let clock = Arc::new(BootClock::new(Keeper::global()?));
     Ok(Arc::new(tollgate_zookeeper::ZooKeeperBackend::connect(config, clock).await?))
+}
+
+#[cfg(feature = "server")]
+async fn server(url: &Url<'_>) -> Result<Arc<dyn Backend>> {
+    let config = crate::server::config(url)?;
+    let clock = Arc::new(BootClock::new(Keeper::global()?));
+    Ok(Arc::new(tollgate_remote::RemoteBackend::connect(config, clock).await?))
 }
 
 #[cfg(feature = "mysql")]

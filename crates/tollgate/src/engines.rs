@@ -29,6 +29,7 @@ const ENGINES: &[Engine] = &[
     engine(&["zookeeper", "zookeepers"], "zookeeper", cfg!(feature = "zookeeper"), "zookeeper://HOST,HOST"),
     engine(&["mysql", "mariadb"], "mysql", cfg!(feature = "mysql"), "mysql://HOST/DATABASE"),
     engine(&["postgres", "postgresql"], "postgres", cfg!(feature = "postgres"), "postgres://HOST/DATABASE"),
+    engine(&["tollgate", "tollgate+unix"], "server", cfg!(feature = "server"), "tollgate://HOST"),
 ];
 
 const fn engine(
@@ -109,7 +110,12 @@ mod tests {
 
     #[test]
     fn engines_behind_a_network_need_tokio() {
-        assert!(needs_tokio("redis") && needs_tokio("mariadb") && needs_tokio("etcds"));
+        assert!(
+            needs_tokio("redis")
+                && needs_tokio("mariadb")
+                && needs_tokio("etcds")
+                && needs_tokio("tollgate+unix")
+        );
         assert!(!needs_tokio("file") && !needs_tokio("memory") && !needs_tokio("nonsense"));
     }
 }

@@ -16,6 +16,8 @@ use crate::url::Url;
 /// - `file:DIR`: files of this host, for all its processes.
 /// - `postgres://…`, `mysql://…`: the table that [`PostgresFence`](crate::postgres::PostgresFence) and
 ///   [`MySqlFence`](crate::mysql::MySqlFence) use, so that what is fenced by both is one resource.
+/// - `tollgate://…`: the server that has the locks; a token that it never gave is refused, unless `?foreign_tokens=allow` says
+///   that another engine has the locks.
 /// - `redis://…`, also behind sentinels and in a cluster: the keys that [`RedisFence`](crate::redis::RedisFence) uses.
 ///
 /// The URL is written as for [`connect`](crate::connect). `?namespace=NAME` keeps all resources under `NAME/`, and
@@ -93,6 +95,11 @@ async fn store(url: &Url<'_>) -> Result<Arc<dyn Gate>> {
             }
             Ok(Arc::new(tollgate_redis::RedisGate::connect(&crate::redis::config(url)?).await?))
         }
+        #[cfg(feature = "server")]
+        scheme if crate::server::SCHEMES.contains(&scheme) => {
+            let (config, takes_foreign) = crate::server::gate(url)?;
+            Ok(Arc::new(tollgate_remote::RemoteGate::connect(config, takes_foreign).await?))
+        }
         "etcd" | "etcds" | "zookeeper" | "zookeepers" => Err(Error::unsupported(format!(
             "{} keeps no marks: data stored there is fenced by the lock itself; keep the marks of other \
              resources in file:DIR, postgres://, mysql:// or redis://, whatever engine holds the locks",
@@ -105,8 +112,8 @@ async fn store(url: &Url<'_>) -> Result<Arc<dyn Gate>> {
         scheme => {
             crate::engines::check_is_built(scheme)?;
             Err(Error::invalid(
-                "the URL names no store for marks: write memory:, file:DIR, postgres://, mysql:// or \
-                 redis://",
+                "the URL names no store for marks: write memory:, file:DIR, postgres://, mysql://, redis:// or \
+                 tollgate://",
             ))
         }
     }

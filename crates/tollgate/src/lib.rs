@@ -31,6 +31,7 @@
 //! | `zookeeper://HOST,HOST,HOST` | every host that reaches one of them that has a leader | its session's ttl |
 //! | `postgres://HOST/DATABASE` | every host that reaches it | its ttl |
 //! | `mysql://HOST/DATABASE`, `mariadb://…` | every host that reaches it | its ttl |
+//! | `tollgate://HOST` | every host that reaches it | its ttl |
 //! | `redlock://HOST,HOST,HOST` | every host that reaches a majority of them | its ttl |
 
 pub mod blocking;
@@ -48,6 +49,8 @@ pub mod postgres;
 pub mod redis;
 #[cfg(feature = "redis")]
 mod redlock;
+#[cfg(feature = "server")]
+mod server;
 mod sql_schema;
 mod url;
 #[cfg(feature = "zookeeper")]
@@ -101,6 +104,11 @@ struct MemoryPage;
 #[cfg(all(doctest, feature = "etcd"))]
 #[doc = include_str!("../../../docs/backends/etcd.md")]
 struct EtcdPage;
+
+/// Compiles what docs/backends/server.md shows.
+#[cfg(all(doctest, feature = "server"))]
+#[doc = include_str!("../../../docs/backends/server.md")]
+struct ServerPage;
 
 /// Compiles what docs/backends/zookeeper.md shows.
 #[cfg(all(doctest, feature = "zookeeper"))]

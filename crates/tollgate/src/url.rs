@@ -83,6 +83,7 @@ impl<'a> Url<'a> {
             feature = "file",
             feature = "memory",
             feature = "redis",
+            feature = "server",
             feature = "zookeeper"
         )),
         allow(dead_code)

@@ -107,7 +107,7 @@ async fn serve_over(url: &str, settings: Settings, json: bool, mut signals: Sign
         false => OverService::new(locks.clone())?,
     };
     let (listeners, address) = listeners(&settings).await?;
-    let server = server(&settings, Rc::new(service.clone()));
+    let server = server(&settings, Rc::new(service.clone()), None);
     let (stop, stopped) = watch::channel(false);
     let listening = tokio::task::spawn_local(listen::serve(Rc::new(server), listeners, stopped, PATIENCE));
     let (store, read_only) = (settings::without_secrets(&url), settings.read_only);
@@ -129,8 +129,9 @@ async fn serve_over(url: &str, settings: Settings, json: bool, mut signals: Sign
     Ok(Exit::OK)
 }
 
-fn server(settings: &Settings, service: Rc<dyn Service>) -> Server {
-    Server { api: Api::new(service), hosts: Hosts::new(settings.hosts()), limits: settings.limits() }
+fn server(settings: &Settings, service: Rc<dyn Service>, native: Option<TableService>) -> Server {
+    let (hosts, limits) = (Hosts::new(settings.hosts()), settings.limits());
+    Server { api: Api::new(service), native, hosts, limits }
 }
 
 /// Serves locks of our own.
@@ -144,7 +145,7 @@ async fn serve_table(settings: Settings, json: bool, mut signals: Signals) -> Re
     };
     let (service, running) = TableService::open(store, &options).map_err(of_store)?;
     let (listeners, url) = listeners(&settings).await?;
-    let server = server(&settings, Rc::new(service.clone()));
+    let server = server(&settings, Rc::new(service.clone()), Some(service.clone()));
     let (stop, stopped) = watch::channel(false);
     let listening = tokio::task::spawn_local(listen::serve(Rc::new(server), listeners, stopped, PATIENCE));
     announce(&settings, &url, json, &service).await?;

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_core::{LockName, Moment, OwnerId, Token};
+use tollgate_core::{Age, LockName, Moment, OwnerId, Token};
 use tollgate_engine::{Answer, Command, Engine, Event, Granted, LockView, Stats, StoredGrant};
 
 use super::batch::{Batch, Commit};
@@ -332,21 +332,49 @@ impl<D: Clone> Durable<D> {
             self.next.marks.insert(resource.to_owned(), token);
             return Ok((token, Some(self.next.commit)));
         }
+        Ok((known.unwrap_or(token), self.commit_of_mark(resource)))
+    }
+
+    /// The mark of a resource, and the commit that writes it, if it is not durable yet.
+    pub fn mark(&self, resource: &str) -> (Option<Token>, Option<Commit>) {
+        let mark = self.marks.get(resource).copied().max(self.header.mark_floor);
+        (mark, self.commit_of_mark(resource))
+    }
+
+    fn commit_of_mark(&self, resource: &str) -> Option<Commit> {
         let writes = |batch: &Batch<D>| batch.marks.contains_key(resource);
-        let writing = self.writing.as_ref().filter(|(batch, _)| writes(batch)).map(|(batch, _)| batch.commit);
-        let after = if writes(&self.next) { Some(self.next.commit) } else { writing };
-        Ok((known.unwrap_or(token), after))
+        if writes(&self.next) {
+            return Some(self.next.commit);
+        }
+        self.writing.as_ref().filter(|(batch, _)| writes(batch)).map(|(batch, _)| batch.commit)
+    }
+
+    /// The age of a party whose first claim comes at `now`, and the commit after which no later party gets a smaller one, if
+    /// that is not durable yet.
+    pub fn age(&mut self, now: Moment) -> (Age, Option<Commit>) {
+        self.raise_ceilings(now, false);
+        (Age(now.as_nanos() / 1000), self.commit_with(|header| header.time() >= now))
+    }
+
+    /// What the caller keeps about a grant.
+    pub fn details(&self, name: &LockName, owner: OwnerId) -> Option<&D> {
+        self.engine.grant_of(name, owner).map(|(_, details)| details)
     }
 
     /// The changes that were gathered, to be committed now. `None` while others are being written, or if there are none.
     pub fn take_batch(&mut self) -> Option<Arc<Batch<D>>> {
-        if self.writing.is_some() || self.next.is_empty() {
+        if !self.has_batch() {
             return None;
         }
         let following = Batch::new(Commit(self.next.commit.0 + 1));
         let batch = Arc::new(std::mem::replace(&mut self.next, following));
         self.writing = Some((batch.clone(), self.header.clone()));
         Some(batch)
+    }
+
+    /// Whether [`take_batch`](Self::take_batch) has something to give.
+    pub fn has_batch(&self) -> bool {
+        self.writing.is_none() && !self.next.is_empty()
     }
 
     /// The batch that was taken is on the disk: everything that depends on `commit` may leave.

@@ -59,7 +59,7 @@ async fn an_acquire_beside_many_held_locks_looks_at_no_more_of_the_table() {
     for number in 0..many {
         let request = full.lock(format!("held/{number}")).ttl(Duration::from_secs(24 * 3600));
         // As a grant the lock stays held without its client.
-        request.no_renew().acquire().await.unwrap().into_grant();
+        request.no_renew().acquire().await.unwrap().into_grant().unwrap();
     }
     full.close().await;
     drop(full);

@@ -21,6 +21,8 @@ pub use limits::Limits;
 pub use origin::Hosts;
 
 use crate::http::Api;
+use crate::native::{self, MAGIC};
+use crate::own::TableService;
 use prefixed::Prefixed;
 
 /// How long a connection that is one too many may take for its first bytes.
@@ -40,6 +42,8 @@ pub enum Listener {
 pub struct Server {
     /// The HTTP API.
     pub api: Api,
+    /// What native frames speak to; `None` refuses them.
+    pub native: Option<TableService>,
     /// The names that a request may be addressed to.
     pub hosts: Hosts,
     /// How much of everything a client may use.
@@ -178,14 +182,20 @@ async fn connection(
     mut stop: watch::Receiver<bool>,
 ) {
     let patience = if counted.is_ok() { server.limits.header_time } else { REFUSAL };
-    let mut first = [0; 4];
-    let read = tokio::select! {
-        read = stream.read(&mut first) => read,
+    let first = tokio::select! {
+        first = first_bytes(&mut stream) => first,
         () = tokio::time::sleep(patience) => return,
         _ = stop.wait_for(|stop| *stop) => return,
     };
-    let Ok(length @ 1..) = read else { return };
-    let stream = Prefixed::new(first[..length].to_vec(), stream);
+    let Some(first) = first else { return };
+    if first == MAGIC {
+        // The service itself tells native clients that it stops.
+        if let (Ok(_counted), Some(service)) = (counted, &server.native) {
+            native::serve(stream, first, service.clone()).await;
+        }
+        return;
+    }
+    let stream = Prefixed::new(first, stream);
     match counted {
         Ok(counted) => {
             http::serve(server, stream, peer, stop).await;
@@ -193,4 +203,19 @@ async fn connection(
         }
         Err(limit) => http::refuse(stream, &server.limits, limit).await,
     }
+}
+
+/// What a client says first: enough to tell native frames from everything else. `None` if it says nothing.
+async fn first_bytes(stream: &mut (impl AsyncRead + Unpin)) -> Option<Vec<u8>> {
+    let mut first = [0; MAGIC.len()];
+    let mut length = 0;
+    while length < first.len() && MAGIC.starts_with(&first[..length]) {
+        match stream.read(&mut first[length..]).await {
+            Ok(read @ 1..) => length += read,
+            _ if length == 0 => return None,
+            // Half a word is not ours to judge.
+            _ => break,
+        }
+    }
+    Some(first[..length].to_vec())
 }

@@ -25,6 +25,7 @@ pub(super) async fn acquire(service: &TableService, call: proto::Acquire) -> Res
         round: call.round(),
         can_return: owner.is_some(),
         is_part: false,
+        hears_of_queue: false,
         lock_delay: Duration::from_millis(call.lock_delay_ms),
         party: call.party.map(|id| Party { id, age: call.party_age }),
         on_deadlock: call.on_deadlock,

@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::{Notify, oneshot, watch};
-use tollgate_core::{Details, Moment};
+use tollgate_core::{Age, Details, Moment};
 use tollgate_embedded::durable::{Commit, Committer, Durability, Options, Store, StoreError, start};
 use tollgate_proto::Problem;
 
 use super::events::EventLog;
 use super::watch::Watchers;
 use crate::clock::{EngineClock, HEARTBEAT, boottime};
+use crate::native::Registry;
 use crate::show::unix_ms;
 use crate::table::{Answer, Held, Key, Request, Source, Table};
 
@@ -38,6 +39,8 @@ pub(super) struct Inner {
     /// Changes or earlier dues may be there.
     changed: Notify,
     /// Whether the service stops: calls that wait for something end then.
+    /// When the loop wakes by itself.
+    sleeps_until: Cell<Moment>,
     stopping: watch::Sender<bool>,
     is_stopped: Cell<bool>,
     /// Whether the disk has no room: nothing is granted until it has.
@@ -49,6 +52,7 @@ pub(super) struct Inner {
     /// The longest ttl with its lock-delay.
     pub(super) longest: Duration,
     pub(super) started_ms: u64,
+    native: Registry,
 }
 
 /// The loop of a service: it has to be run for anything to be stored, or to expire.
@@ -73,6 +77,7 @@ impl TableService {
             next_connection: Cell::new(0),
             committer,
             changed: Notify::new(),
+            sleeps_until: Cell::new(Moment::MAX),
             stopping: watch::Sender::new(false),
             is_stopped: Cell::new(false),
             is_full: Cell::new(false),
@@ -82,6 +87,7 @@ impl TableService {
             durability: options.durability,
             longest: options.longest,
             started_ms: unix_ms(),
+            native: Registry::new(options.durability, options.longest),
         };
         let service = Self { inner: Rc::new(inner) };
         Ok((service.clone(), Running { service, committed }))
@@ -98,6 +104,54 @@ impl TableService {
         let connection = inner.next_connection.get();
         inner.next_connection.set(connection + 1);
         Connection { inner, connection, requests: Cell::new(0), is_idle: Cell::new(true) }
+    }
+
+    /// The connections of native clients.
+    pub(crate) fn native(&self) -> &Registry {
+        &self.inner.native
+    }
+
+    /// The number of a new native connection.
+    pub(crate) fn connect(&self) -> u64 {
+        self.inner.next_connection.replace(self.inner.next_connection.get() + 1)
+    }
+
+    /// Applies a native call at `now`. It is answered through [`native`](Self::native), at the end of the
+    /// [`turn`](Self::turn) or later.
+    pub(crate) fn request(&self, source: Source, request: Request, now: Moment) {
+        self.inner.table.borrow_mut().request(source, request, now);
+    }
+
+    /// Answers a native call with the mark of a resource.
+    pub(crate) fn mark(&self, source: Source, resource: &str) {
+        self.inner.table.borrow_mut().tell_mark(source, resource);
+    }
+
+    /// Ends a turn in which native calls were applied. The loop is woken only if it has something to do: most
+    /// calls leave nothing for the disk, and end no sooner than what it waits for already.
+    pub(crate) fn turn(&self) {
+        let inner = &*self.inner;
+        inner.deliver();
+        if inner.table.borrow().has_batch() || inner.next_due() < inner.sleeps_until.get() {
+            inner.changed.notify_one();
+        }
+    }
+
+    /// A native connection is gone.
+    pub(crate) fn close(&self, connection: u64) {
+        let now = self.inner.now();
+        self.inner.table.borrow_mut().close(connection, now);
+        self.turn();
+    }
+
+    /// The engine's time.
+    pub(crate) fn now(&self) -> Moment {
+        self.inner.now()
+    }
+
+    /// The age of a party whose first claim comes at `now`.
+    pub(crate) fn age(&self, now: Moment) -> Age {
+        self.inner.table.borrow_mut().age(now).0
     }
 
     /// Looks at the table, with the engine's time.
@@ -138,7 +192,7 @@ impl TableService {
     }
 
     /// Whether [`stop`](Self::stop) was called, or the disk failed.
-    pub(super) fn is_stopping(&self) -> bool {
+    pub(crate) fn is_stopping(&self) -> bool {
         *self.inner.stopping.borrow()
     }
 
@@ -227,17 +281,24 @@ impl Inner {
     fn deliver(&self) {
         let answers = self.table.borrow_mut().take_answers();
         for (source, answer) in answers {
+            let age = || self.table.borrow_mut().age(self.now()).0;
+            let left = self.grants_from.get().map(|from| from.since(boottime()));
+            if self.native.deliver((source.connection, source.request), &answer, age, left) {
+                continue;
+            }
             let open = self.open.borrow_mut().remove(&source);
             if let Some(open) = open {
                 // The request may be gone; then its drop closes its claim.
                 let _ = open.send(answer);
             }
         }
-        let (happened, changed) = {
+        let (happened, changed, told) = {
             let mut table = self.table.borrow_mut();
-            (table.take_happened(), table.take_changed())
+            (table.take_happened(), table.take_changed(), table.take_told())
         };
+        self.native.tell(told);
         if !happened.is_empty() {
+            self.native.happened(&happened);
             self.events.borrow_mut().append(happened);
         }
         self.watchers.wake(&changed);
@@ -283,6 +344,7 @@ impl Running {
         };
         // Every open request hears that the server stops.
         inner.open.borrow_mut().clear();
+        inner.native.stop();
         stopped
     }
 
@@ -291,7 +353,9 @@ impl Running {
         loop {
             inner.deliver();
             inner.write();
-            let pause = inner.next_due().since(boottime());
+            let due = inner.next_due();
+            inner.sleeps_until.set(due);
+            let pause = due.since(boottime());
             tokio::select! {
                 biased;
                 _ = stopping.wait_for(|stopping| *stopping) => return Ok(()),

@@ -85,6 +85,7 @@ impl Set<'_> {
             round: self.round_ends.saturating_duration_since(now),
             can_return: self.can_return,
             is_part: true,
+            hears_of_queue: false,
             lock_delay: Duration::from_millis(self.call.lock_delay_ms),
             party: self.call.party.map(|id| Party { id, age: self.call.party_age }),
             on_deadlock: self.call.on_deadlock,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate_core::{Conflict, Moment, Token};
+use tollgate_core::{Age, Conflict, Moment, Token};
 
 /// A grant as its client hears of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,6 +11,10 @@ pub struct Granted {
     pub token: Token,
     /// For how long the client may rely on the grant, from the moment on that it sent the request.
     pub valid: Duration,
+    /// When the lease ends unless it is extended, by the engine's time.
+    pub expires: Moment,
+    /// The age of the claim's party, if it has one.
+    pub age: Option<Age>,
     /// Whether the claim had been granted before this request.
     pub again: bool,
 }
@@ -25,6 +29,14 @@ pub enum Answer {
     Waiting {
         /// How many claims are ahead.
         ahead: usize,
+    },
+    /// Acquire of a client that [hears of the queue](super::Acquire::hears_of_queue): the claim waits,
+    /// and its outcome is answered later.
+    Queued {
+        /// How many claims are ahead.
+        ahead: usize,
+        /// The age of the claim's party, if it has one.
+        age: Option<Age>,
     },
     /// Acquire: other holders have the lock, and nothing is left of the claim.
     Busy {
@@ -56,6 +68,8 @@ pub enum Answer {
     Heard,
     /// Withdraw: nothing is left of the claim.
     Withdrawn,
+    /// Raise the floor: done.
+    FloorRaised,
     /// Break: the holder is out.
     Broken,
     /// Break: the holder is asked to leave.
@@ -69,6 +83,11 @@ pub enum Answer {
     Stale {
         /// The mark of the resource.
         mark: Token,
+    },
+    /// [`Table::tell_mark`](super::Table::tell_mark): the mark, if the resource has one.
+    Mark {
+        /// The highest exclusive token that was admitted.
+        mark: Option<Token>,
     },
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use tollgate_core::{Mode, Moment, PartyId};
+use tollgate_core::{Age, Mode, Moment, PartyId};
 
 use super::request::{Acquire, Key, Source};
 
@@ -16,6 +16,8 @@ pub(super) struct Claim {
     pub(super) attachment: Option<Attachment>,
     pub(super) mode: Mode,
     pub(super) party: Option<PartyId>,
+    /// The age that the engine gave the party.
+    pub(super) age: Option<Age>,
     pub(super) ttl: Duration,
     pub(super) can_return: bool,
     /// Whether it is one of a set; see [`Acquire::is_part`].
@@ -61,6 +63,7 @@ impl Claim {
             attachment: Some(attachment),
             mode: acquire.mode,
             party: acquire.party.map(|party| party.id),
+            age: None,
             ttl: acquire.ttl,
             can_return: acquire.can_return,
             is_part: acquire.is_part,

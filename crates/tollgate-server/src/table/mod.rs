@@ -19,8 +19,10 @@ mod happenings;
 mod keep;
 mod request;
 mod state;
+mod told;
 
 pub use answer::{Answer, Granted};
 pub use happenings::Happened;
 pub use request::{Acquire, Key, Request, Source};
 pub use state::{Held, Table};
+pub use told::Told;

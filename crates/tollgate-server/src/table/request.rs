@@ -41,6 +41,8 @@ pub struct Acquire {
     /// Whether the lock is one of a set: its client hears of it when the set is complete, and until
     /// then the claim stays attached to this request.
     pub is_part: bool,
+    /// Whether the client is told at once that its claim waits ([`Answer::Queued`](super::Answer::Queued)).
+    pub hears_of_queue: bool,
     /// How long nothing is granted after a loss.
     pub lock_delay: Duration,
     /// The task or transaction that the claim belongs to.
@@ -97,5 +99,10 @@ pub enum Request {
         token: Token,
         /// Whether the holder is exclusive: a shared token raises nothing.
         raises: bool,
+    },
+    /// Give only larger tokens from now on.
+    RaiseFloor {
+        /// The largest token that may be in circulation.
+        token: Token,
     },
 }

@@ -12,6 +12,7 @@ use super::claims::{Attachment, Claim, Claims};
 use super::ended::{End, Ended};
 use super::happenings::{Happened, Happenings};
 use super::request::{Acquire, Key, Request, Source};
+use super::told::Told;
 
 /// What the engine keeps about a holder.
 type Kept = Arc<Details>;
@@ -29,6 +30,8 @@ pub struct Table {
     ready: Vec<(Source, Answer)>,
     /// Answers that wait for a commit.
     held_back: Vec<HeldBack>,
+    /// What owners of grants are to be told.
+    pub(super) told: Vec<Told>,
 }
 
 /// An answer that depends on a commit.
@@ -59,6 +62,7 @@ impl Table {
             is_watched: false,
             ready: Vec::new(),
             held_back: Vec::new(),
+            told: Vec::new(),
         }
     }
 
@@ -84,6 +88,10 @@ impl Table {
                 Ok((mark, after)) => self.answer(source, Answer::Admitted { mark }, after),
                 Err(mark) => self.answer(source, Answer::Stale { mark }, None),
             },
+            Request::RaiseFloor { token } => {
+                let applied = self.apply(Command::RaiseFloor { token }, now);
+                self.answer(source, Answer::FloorRaised, applied.after);
+            }
         }
     }
 
@@ -274,6 +282,8 @@ impl Table {
             return self.attach(attachment, &acquire, now);
         }
         let key = acquire.key.clone();
+        let hears_of_queue = acquire.hears_of_queue;
+        let is_first = hears_of_queue && acquire.party.is_some_and(|party| party.age.is_none());
         let mut claim = Claim::new(&acquire, attachment);
         let applied = self.apply(command(acquire), now);
         match applied.answer {
@@ -282,6 +292,7 @@ impl Table {
                 let again = !applied.is_new;
                 claim.is_granted = true;
                 claim.is_answered = again;
+                claim.age = granted.age;
                 self.claims.insert(key.clone(), claim);
                 self.claims.set_due(&key, Moment::MAX);
                 match applied.after {
@@ -289,9 +300,17 @@ impl Table {
                     None => self.deliver(&key, granted.token, granted.expires, again, now),
                 }
             }
-            engine::Answer::Queued { .. } => self.claims.insert(key, claim),
+            engine::Answer::Queued { ahead, age } => {
+                claim.age = age;
+                self.claims.insert(key, claim);
+                if hears_of_queue {
+                    self.answer(source, Answer::Queued { ahead, age }, applied.after);
+                }
+            }
             engine::Answer::Busy { ahead, retry_after } => {
-                self.answer(source, Answer::Busy { ahead, retry_after }, None);
+                // Its party has begun to claim, and is told its age.
+                let after = is_first.then(|| self.engine.age(now).1).flatten();
+                self.answer(source, Answer::Busy { ahead, retry_after }, after);
             }
             engine::Answer::Deadlock { conflict, .. } => {
                 self.answer(source, Answer::Deadlock(conflict), applied.after)
@@ -314,6 +333,10 @@ impl Table {
         if !claim.is_granted {
             if acquire.wait.is_zero() {
                 self.give_up(key, now);
+            } else if acquire.hears_of_queue {
+                let age = claim.age;
+                let ahead = self.ahead(key, now);
+                self.answer(attachment.source, Answer::Queued { ahead, age }, None);
             }
             return;
         }
@@ -346,6 +369,12 @@ impl Table {
         let left =
             self.engine.expires(&key.name, key.owner).map_or(Duration::ZERO, |expires| expires.since(now));
         let ttl = ttl.max(left);
+        // The same for details: those of a smaller revision are older.
+        let is_newer = |new: &Kept| {
+            let known = self.engine.details(&key.name, key.owner);
+            known.is_none_or(|known| new.revision >= known.revision)
+        };
+        let details = details.filter(is_newer);
         let command = Command::Extend { name: key.name.clone(), owner: key.owner, ttl, details };
         let applied = self.apply(command, now);
         let answer = match applied.answer {
@@ -353,7 +382,9 @@ impl Table {
                 let token = self.engine.token_of(&key.name, key.owner);
                 let valid = Granted::until(expires, now);
                 match token.zip(valid) {
-                    Some((token, valid)) => Answer::Granted(Granted { token, valid, again }),
+                    Some((token, valid)) => {
+                        Answer::Granted(Granted { token, valid, expires, age: None, again })
+                    }
                     None => Answer::Lost,
                 }
             }
@@ -369,8 +400,9 @@ impl Table {
         let applied = self.apply(command, now);
         let answer = match applied.answer {
             engine::Answer::Released { .. } => {
+                self.told.push(Told::Over(key.owner));
                 self.detach_for_good(&key);
-                self.ended.note(key, End::Released, now);
+                self.ended.note(&key, End::Released, now);
                 Answer::Released { again: false }
             }
             _ if self.ended.of(&key, now) == Some(End::Released) => Answer::Released { again: true },
@@ -381,8 +413,9 @@ impl Table {
 
     fn withdraw(&mut self, source: Source, key: Key, now: Moment) {
         let applied = self.apply(withdrawal(&key), now);
+        self.told.push(Told::Over(key.owner));
         self.detach_for_good(&key);
-        self.ended.note(key, End::Withdrawn, now);
+        self.ended.note(&key, End::Withdrawn, now);
         self.answer(source, Answer::Withdrawn, applied.after);
     }
 
@@ -459,16 +492,25 @@ impl Table {
                 Event::Expired { name, owner, token } => {
                     self.note_change(&name);
                     self.happenings.ended(name.clone(), token, Happening::Expired, after);
+                    self.told.push(Told::Over(owner));
                     let key = Key { name, owner };
+                    // A client that is away and comes back may wait again: it never held the lock.
+                    let is_unheard = self
+                        .claims
+                        .get(&key)
+                        .is_some_and(|claim| claim.attachment.is_none() && !claim.is_answered);
                     self.detach_for_good(&key);
-                    self.ended.note(key, End::Lost, now);
+                    if !is_unheard {
+                        self.ended.note(&key, End::Lost, now);
+                    }
                 }
                 Event::Revoked { name, owner, token } => {
                     self.note_change(&name);
                     self.happenings.ended(name.clone(), token, Happening::Revoked, after);
+                    self.told.push(Told::Revoked(owner));
                     let key = Key { name, owner };
                     self.detach_for_good(&key);
-                    self.ended.note(key, End::Lost, now);
+                    self.ended.note(&key, End::Lost, now);
                 }
                 Event::Deadlock { name, owner, conflict } => {
                     self.note_change(&name);
@@ -477,10 +519,10 @@ impl Table {
                         self.answer(attachment.source, Answer::Deadlock(conflict), after);
                     }
                 }
-                // A grant is asked for by its owner id; the holder hears of it with its next extend.
-                Event::AskedToLeave { name, token, .. } => {
+                Event::AskedToLeave { name, owner, token } => {
                     self.note_change(&name);
                     self.happenings.asked_to_leave(token);
+                    self.told.push(Told::Revoked(owner));
                 }
                 Event::Abandoned { name, .. } => self.note_change(&name),
             }
@@ -514,12 +556,14 @@ impl Table {
     pub(super) fn deliver(&mut self, key: &Key, token: Token, expires: Moment, again: bool, now: Moment) {
         let Some(claim) = self.claims.get(key) else { return };
         let Some(attachment) = claim.attachment else { return };
+        let age = claim.age;
         if !claim.is_part || claim.is_answered {
             self.claims.remove(key);
         }
         match Granted::until(expires, attachment.arrived).filter(|_| now < expires) {
             Some(valid) => {
-                self.ready.push((attachment.source, Answer::Granted(Granted { token, valid, again })));
+                let granted = Granted { token, valid, expires, age, again };
+                self.ready.push((attachment.source, Answer::Granted(granted)));
             }
             None => {
                 self.claims.remove(key);

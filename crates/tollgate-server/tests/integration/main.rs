@@ -5,6 +5,7 @@
 
 mod calls;
 mod http;
+mod native;
 mod openapi;
 mod service;
 mod table;

@@ -27,6 +27,7 @@ fn acquire(lock: &str, owner: u128, ttl: Duration) -> Request {
         round: Duration::from_secs(20),
         can_return: true,
         is_part: false,
+        hears_of_queue: false,
         lock_delay: Duration::ZERO,
         party: None,
         on_deadlock: OnDeadlock::Timeout,

@@ -48,6 +48,7 @@ fn acquire(lock: &str, owner: u128) -> Acquire {
         round: secs(10),
         can_return: true,
         is_part: false,
+        hears_of_queue: false,
         lock_delay: Duration::ZERO,
         party: None,
         on_deadlock: OnDeadlock::Timeout,
@@ -267,7 +268,41 @@ fn a_grant_that_is_not_fetched_lasts_as_long_as_its_place() {
     server.pass(secs(2));
     server.granted(next);
     let late = server.acquire(2, acquire("a", 2));
-    assert_eq!(server.answer_to(late), Answer::Lost, "its client comes too late");
+    assert_eq!(server.answers(), [], "its client comes too late, and waits at the end of the queue");
+    server.send(3, Request::Release(key("a", 3)));
+    let answers = server.answers();
+    assert!(answers.iter().any(|(to, answer)| *to == late && matches!(answer, Answer::Granted(_))));
+}
+
+#[test]
+fn a_client_that_hears_of_the_queue_is_told_at_once_that_it_waits() {
+    let mut server = Server::new(Durability::Sync);
+    let holder = server.acquire(1, acquire("a", 1));
+    server.granted(holder);
+    let hears = |owner| Acquire { hears_of_queue: true, ..acquire("a", owner) };
+    let waiter = server.acquire(2, hears(2));
+    assert_eq!(server.answer_to(waiter), Answer::Queued { ahead: 1, age: None });
+    let again = server.acquire(3, hears(2));
+    assert_eq!(server.answers(), [(waiter, Answer::Moved), (again, Answer::Queued { ahead: 1, age: None })]);
+    server.send(1, Request::Release(key("a", 1)));
+    assert!(server.answers().iter().any(|(to, answer)| *to == again && matches!(answer, Answer::Granted(_))));
+}
+
+#[test]
+fn details_of_a_smaller_revision_replace_nothing() {
+    let mut server = Server::new(Durability::Sync);
+    let holder = server.acquire(1, acquire("a", 1));
+    server.granted(holder);
+    let named = |host: &str, revision| {
+        Some(Arc::new(Details { host: host.to_owned(), revision, ..Details::default() }))
+    };
+    for (host, revision, shown) in [("new", 2, "new"), ("old", 1, "new"), ("newer", 3, "newer")] {
+        let details = named(host, revision);
+        let extend = server.send(1, Request::Extend { key: key("a", 1), ttl: secs(30), details });
+        server.granted(extend);
+        let view = server.table.inspect(&key("a", 1).name).unwrap();
+        assert_eq!(view.holders[0].details.host, shown);
+    }
 }
 
 #[test]

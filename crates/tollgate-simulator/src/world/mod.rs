@@ -340,7 +340,12 @@ impl World {
                     }
                 }
             }
-            Request::Acquire(_) | Request::Extend { .. } | Request::Admit { .. } => {}
+            Request::Acquire(_)
+            | Request::Extend { .. }
+            | Request::Admit { .. }
+            | Request::Keep { .. }
+            | Request::Hear(_)
+            | Request::RaiseFloor { .. } => {}
         }
     }
 

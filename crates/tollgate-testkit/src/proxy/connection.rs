@@ -257,7 +257,8 @@ impl<'a> Pump<'a> {
                 if request.answered {
                     self.connection.expect(fate, None);
                 }
-                tokio::spawn(repeat(frame.to_vec(), shared.clone(), trap, outcome));
+                let greeting = self.connection.conversation().greeting();
+                tokio::spawn(repeat(greeting, frame.to_vec(), shared.clone(), trap, outcome));
             }
             _ if request.answered => self.connection.expect(fate, Some(outcome)),
             _ => {}
@@ -328,7 +329,7 @@ impl Connection {
 }
 
 /// Sends a copy of a request when it is let go, and reads the reply that nobody gets.
-async fn repeat(frame: Vec<u8>, shared: Arc<Shared>, trap: Arc<Trap>, outcome: Outcome) {
+async fn repeat(greeting: Vec<u8>, frame: Vec<u8>, shared: Arc<Shared>, trap: Arc<Trap>, outcome: Outcome) {
     let mut changes = shared.switches.changes();
     while !trap.is_let_go() {
         if changes.changed().await.is_err() {
@@ -337,17 +338,25 @@ async fn repeat(frame: Vec<u8>, shared: Arc<Shared>, trap: Arc<Trap>, outcome: O
     }
     let answered = async {
         let mut engine = TcpStream::connect(shared.upstream).await.ok()?;
-        engine.write_all(&frame).await.ok()?;
+        engine.write_all(&[&greeting[..], &frame].concat()).await.ok()?;
         let mut conversation = shared.protocol.conversation();
+        let mut sent = [&greeting[..], &frame].concat();
+        while !greeting.is_empty() && !sent.is_empty() {
+            let request = conversation.request(&sent).ok()??;
+            sent.drain(..request.length);
+        }
         let mut bytes = Vec::new();
-        while conversation.answer(&bytes).ok()?.is_none() {
-            if engine.read_buf(&mut bytes).await.ok()? == 0 {
-                return None;
+        loop {
+            match conversation.answer(&bytes).ok()? {
+                // The greeting is answered first.
+                Some(Answer::Confirmation(length)) if !greeting.is_empty() => drop(bytes.drain(..length)),
+                Some(_) => return Some(()),
+                None if engine.read_buf(&mut bytes).await.ok()? == 0 => return None,
+                None => {}
             }
         }
-        Some(())
     };
-    if answered.await.is_some() {
+    if answered.await == Some(()) {
         outcome.answered();
     }
 }

@@ -20,6 +20,12 @@ pub trait Conversation: Send {
     /// The request that was shown last gets to the engine twice.
     fn repeated(&mut self) {}
 
+    /// What a copy of a request needs before it on a connection of its own: the greeting of this connection. Nothing where
+    /// engines need no greeting.
+    fn greeting(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
     /// The first frame of what the engine has sent.
     fn answer(&mut self, bytes: &[u8]) -> Result<Option<Answer>, Garbled>;
 }

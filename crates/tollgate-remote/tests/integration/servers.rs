@@ -1,0 +1,60 @@
+//! Finding a server: several addresses, one that is no lock server, and one that is away.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
+use tollgate_core::{Error, ErrorKind, Token};
+use tollgate_embedded::durable::Durability;
+use tollgate_remote::{RemoteBackend, RemoteConfig};
+
+use crate::support::Server;
+use crate::{backend, clock, locks};
+
+async fn refusal(address: &str) -> Error {
+    let config = RemoteConfig::from_url(&format!("tollgate://{address}")).unwrap();
+    RemoteBackend::connect(config, clock()).await.map(drop).unwrap_err()
+}
+
+#[tokio::test]
+async fn of_several_addresses_one_that_answers_is_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), Durability::Grace, 0);
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let locks = locks(format!("{closed},{}", server.address())).await;
+    locks.lock("a").acquire().await.unwrap().release().await.unwrap();
+    server.stop();
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_is_unavailable() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    assert_eq!(refusal(&closed.to_string()).await.kind(), ErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn what_is_no_lock_server_is_told_apart() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let other = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.read_exact(&mut [0; 8]).unwrap();
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+    });
+    let error = refusal(&address.to_string()).await;
+    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+    other.join().unwrap();
+}
+
+#[tokio::test]
+async fn tokens_go_on_above_a_floor() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), Durability::Sync, 0);
+    let (backend, locks) = (backend(server.address()).await, locks(server.address()).await);
+    let floor = Token::new(1_000_000).unwrap();
+    backend.raise_floor(floor).await.unwrap();
+    let guard = locks.lock("moved").acquire().await.unwrap();
+    assert!(guard.token() > floor);
+    guard.release().await.unwrap();
+    assert!(backend.raise_floor(Token::MAX).await.is_err());
+    server.stop();
+}
