@@ -153,6 +153,8 @@ pub enum Refusal {
     Malformed,
     /// The client does not read what it is told.
     TooSlow,
+    /// This server answers HTTP alone: it passes locks on to another engine.
+    OnlyHttp,
 }
 
 /// Why a grant is lost.
@@ -305,6 +307,7 @@ impl<'a> Reply<'a> {
                     Refusal::Version(version) => to.u8(0).u16(*version),
                     Refusal::Malformed => to.u8(1),
                     Refusal::TooSlow => to.u8(2),
+                    Refusal::OnlyHttp => to.u8(3),
                 };
             }
             Self::Granted { token, call, lasts, again, age } => {
@@ -395,6 +398,7 @@ impl<'a> Reply<'a> {
                 0 => Refusal::Version(from.u16()?),
                 1 => Refusal::Malformed,
                 2 => Refusal::TooSlow,
+                3 => Refusal::OnlyHttp,
                 _ => return Err(Malformed::Value("refusal")),
             }),
             kind::GRANTED => Self::Granted {

@@ -55,6 +55,20 @@ where
     }
 }
 
+/// Refuses a connection to a server that has no table of its own.
+pub(crate) async fn refuse(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
+    let mut bytes = Vec::new();
+    Reply::Refused(Refusal::OnlyHttp).write(0, &mut bytes);
+    let refusing = async {
+        // A connection that is closed with its greeting unread may lose the answer.
+        stream.read(&mut [0; 256]).await?;
+        stream.write_all(&bytes).await?;
+        stream.shutdown().await
+    };
+    // The client may be gone.
+    let _ = tokio::time::timeout(TO_END, refusing).await;
+}
+
 /// A connection that the service knows, until this is dropped.
 struct Registered {
     service: TableService,

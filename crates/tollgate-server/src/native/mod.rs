@@ -21,6 +21,7 @@ mod outbox;
 mod registry;
 mod shown;
 
+pub(crate) use connection::refuse;
 pub use connection::serve;
 pub(crate) use registry::Registry;
 pub use tollgate_proto::frame::MAGIC;

@@ -28,6 +28,11 @@ impl Table {
         self.engine.has_batch()
     }
 
+    /// Whether an answer waits for the disk.
+    pub fn is_awaited(&self) -> bool {
+        !self.held_back.is_empty()
+    }
+
     /// Answers with the mark of a resource, when it is durable.
     pub fn tell_mark(&mut self, source: Source, resource: &str) {
         let (mark, after) = self.engine.mark(resource);
