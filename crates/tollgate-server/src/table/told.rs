@@ -17,8 +17,8 @@ pub enum Told {
 }
 
 impl Table {
-    /// What happened to grants since the last call. It is not held back until it is durable: a holder that
-    /// leaves for a break that a crash undoes has only left early.
+    /// What happened to grants since the last call. It is not held back until it is durable: a
+    /// holder that leaves for a break that a crash undoes has only left early.
     pub fn take_told(&mut self) -> Vec<Told> {
         std::mem::take(&mut self.told)
     }
@@ -39,8 +39,8 @@ impl Table {
         self.answer(source, Answer::Mark { mark }, after);
     }
 
-    /// The age of a party whose first claim comes at `now`, and the commit after which no later party gets
-    /// a smaller one.
+    /// The age of a party whose first claim comes at `now`, and the commit after which no later
+    /// party gets a smaller one.
     pub fn age(&mut self, now: Moment) -> (Age, Option<Commit>) {
         self.engine.age(now)
     }
