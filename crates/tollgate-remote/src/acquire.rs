@@ -112,8 +112,9 @@ fn call(claim: &Claim, waits: bool) -> Call<'_> {
     }))
 }
 
-/// The deadline of a lease that ends `lasts` after the server had read what was sent at `sent`. The margin is
-/// never smaller than that of the ttl, so that a repeated answer does not move the deadline.
+/// The deadline of a lease that ends `lasts` after the server had read what was sent at `sent`. The
+/// margin is never smaller than that of the ttl, so that a repeated answer does not move the
+/// deadline.
 pub(crate) fn deadline(sent: Moment, lasts: Duration, ttl: std::time::Duration) -> Deadline {
     Deadline::At(sent + lasts.saturating_sub(Deadline::margin(lasts.max(ttl))))
 }

@@ -31,9 +31,8 @@ pub struct RemoteBackend {
 impl RemoteBackend {
     /// Connects, so that what is wrong is told at once.
     ///
-    /// # Errors
-    /// `Unavailable` if no server answers; `Config` if what answers is not a lock server, or of another
-    /// version.
+    /// # Errors `Unavailable` if no server answers; `Config` if what answers is not a lock server,
+    /// or of another version.
     pub fn connect(config: RemoteConfig, clock: Arc<dyn Clock>) -> BoxFuture<'static, Result<Self>> {
         Box::pin(async move {
             let keeper = Keeper::global()?.spawn(async { Handle::current().id() }).await;
@@ -47,7 +46,8 @@ impl RemoteBackend {
         })
     }
 
-    /// Makes every later token larger than `floor`, of every lock, as a move from another engine needs it.
+    /// Makes every later token larger than `floor`, of every lock, as a move from another engine
+    /// needs it.
     pub async fn raise_floor(&self, floor: Token) -> Result<()> {
         tollgate_core::floor::check(floor)?;
         match self.ask(&Call::RaiseFloor { token: floor }).await? {
@@ -69,8 +69,9 @@ impl RemoteBackend {
             Err(error) if error.kind() == ErrorKind::Indeterminate => {
                 let link = self.links.link().await.map_err(|_| error)?;
                 let told = link.ask(&call).await?;
-                // The same run of the server remembers what the first call did. Another one in `sync` has every grant that
-                // was not released, and before its deadline nothing else ended it.
+                // The same run of the server remembers what the first call did. Another one in
+                // `sync` has every grant that was not released, and before its deadline nothing
+                // else ended it.
                 let in_time = matches!(grant.deadline, Deadline::At(end) if self.links.now() < end);
                 let welcome = link.welcome();
                 let is_restarted = welcome.run != run && welcome.durability == Durability::Sync;

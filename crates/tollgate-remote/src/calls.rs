@@ -110,7 +110,8 @@ pub(crate) struct Calls {
     /// What is to be written.
     pub(crate) out: Vec<u8>,
     next: u32,
-    /// When each call was sent, by its number, without gaps: from the first on that the server may still name.
+    /// When each call was sent, by its number, without gaps: from the first on that the server may
+    /// still name.
     sent: VecDeque<(u32, Moment)>,
     open: HashMap<u32, Open>,
     /// No call may be added any more.

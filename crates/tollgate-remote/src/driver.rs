@@ -137,8 +137,8 @@ impl Driver {
         timer.as_mut().reset(from + look);
     }
 
-    /// Looks after the connection: asks a silent server whether it is there, and keeps hand-overs fresh. Answers whether the
-    /// server has not answered that for too long.
+    /// Looks after the connection: asks a silent server whether it is there, and keeps hand-overs
+    /// fresh. Answers whether the server has not answered that for too long.
     fn is_dead(&mut self) -> bool {
         if self.asked.is_some_and(|asked| asked.elapsed() >= PATIENCE) {
             return true;

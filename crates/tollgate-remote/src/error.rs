@@ -32,6 +32,11 @@ pub(crate) fn refused(refusal: Refusal) -> Error {
         Refusal::Malformed => {
             "the lock server could not read what this program sent; use the same release of both".to_owned()
         }
+        Refusal::OnlyHttp => {
+            "this lock server passes its locks on to another engine and answers HTTP alone; connect to that \
+             engine by its own URL"
+                .to_owned()
+        }
         Refusal::TooSlow => {
             return Error::new(
                 ErrorKind::Unavailable,

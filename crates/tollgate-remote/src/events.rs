@@ -16,8 +16,8 @@ use crate::links::Links;
 /// As many events may wait to be read; a slower reader misses some.
 const BACKLOG: usize = 8192;
 
-/// Events of locks whose names start with `prefix`, from now on. When the connection is lost, events are
-/// missed until there is another.
+/// Events of locks whose names start with `prefix`, from now on. When the connection is lost,
+/// events are missed until there is another.
 pub(crate) fn follow(links: Arc<Links>, prefix: &str) -> BoxStream<'static, Result<Event>> {
     let following = Following { links, prefix: prefix.to_owned(), over: None, outage: Outage::default() };
     Box::pin(stream::unfold(Some(following), |following| async move {

@@ -18,8 +18,8 @@ pub struct RemoteGate {
 }
 
 impl RemoteGate {
-    /// Connects. Tokens that the server never gave are refused, unless `takes_foreign` says that they
-    /// come from the locks of another engine.
+    /// Connects. Tokens that the server never gave are refused, unless `takes_foreign` says that
+    /// they come from the locks of another engine.
     ///
     /// # Errors
     /// `Unavailable` if no server answers.

@@ -64,7 +64,8 @@ impl Link {
         self.0.shared.calls().is_closed
     }
 
-    /// Sends a call. What it is told goes to `open`; if the connection is closed, `open` is dropped.
+    /// Sends a call. What it is told goes to `open`; if the connection is closed, `open` is
+    /// dropped.
     pub(crate) fn send(&self, call: &Call<'_>, open: Option<Open>) -> u32 {
         let shared = &self.0.shared;
         let mut calls = shared.calls();

@@ -1,8 +1,8 @@
 //! Connections to the server: one for each runtime that uses this client.
 //!
-//! A connection is driven by a task on the runtime that opened it. Callers use their own, which spares a
-//! wake of another thread; renewals and everything in the background use the keeper's, which no caller can
-//! block.
+//! A connection is driven by a task on the runtime that opened it. Callers use their own, which
+//! spares a wake of another thread; renewals and everything in the background use the keeper's,
+//! which no caller can block.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

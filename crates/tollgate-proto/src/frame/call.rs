@@ -14,8 +14,8 @@ use super::{Malformed, VERSION};
 pub enum Call<'a> {
     /// The first frame of a connection.
     Hello(Hello),
-    /// Take a lock, or a place in its queue. A repetition with the same owner id keeps the place or the
-    /// grant, and takes over from the call before.
+    /// Take a lock, or a place in its queue. A repetition with the same owner id keeps the place or
+    /// the grant, and takes over from the call before.
     Acquire(Box<ClaimCall<'a>>),
     /// Renew a grant.
     Extend {

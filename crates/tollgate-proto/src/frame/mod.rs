@@ -1,7 +1,8 @@
 //! The native protocol: frames between the server and `tollgate-remote`.
 //!
 //! A connection begins with [`MAGIC`] and a [`Call::Hello`], which the server answers with
-//! [`Reply::Welcome`] or [`Reply::Refused`]. From then on both sides send frames whenever they like:
+//! [`Reply::Welcome`] or [`Reply::Refused`]. From then on both sides send frames whenever they
+//! like:
 //!
 //! ```text
 //! length: u32   how many bytes follow; at most MAX_FRAME_BYTES
@@ -10,17 +11,17 @@
 //! body
 //! ```
 //!
-//! Numbers are big-endian. A string is a u16 length and UTF-8. An optional value is a byte 0 or 1, and
-//! the value after 1.
+//! Numbers are big-endian. A string is a u16 length and UTF-8. An optional value is a byte 0 or 1,
+//! and the value after 1.
 //!
-//! - **Calls are numbered from 1 upwards** by the client, and every frame of the client has the next
-//!   number. [`Reply::Granted`] names the last call that the server had read, so that the client knows
-//!   from which of its own send times on the lease counts at the latest.
-//! - **Decoding is strict:** an unknown kind, a byte too many, a number out of range and a flag that is
-//!   neither 0 nor 1 are [`Malformed`], and the connection ends. What a frame allocates is bounded by
-//!   its length, which is checked before the frame is read.
-//! - **Versions:** the client sends the newest version that it speaks, the server answers with the one
-//!   that both use from then on, or refuses.
+//! - **Calls are numbered from 1 upwards** by the client, and every frame of the client has the
+//!   next number. [`Reply::Granted`] names the last call that the server had read, so that the
+//!   client knows from which of its own send times on the lease counts at the latest.
+//! - **Decoding is strict:** an unknown kind, a byte too many, a number out of range and a flag
+//!   that is neither 0 nor 1 are [`Malformed`], and the connection ends. What a frame allocates is
+//!   bounded by its length, which is checked before the frame is read.
+//! - **Versions:** the client sends the newest version that it speaks, the server answers with the
+//!   one that both use from then on, or refuses.
 
 mod call;
 mod reader;
@@ -63,7 +64,8 @@ pub enum Malformed {
     Value(&'static str),
 }
 
-/// The length of the first frame in `bytes`, with its own four bytes; `None` if not all of it is there.
+/// The length of the first frame in `bytes`, with its own four bytes; `None` if not all of it is
+/// there.
 ///
 /// ```
 /// use tollgate_proto::frame::{Call, first};

@@ -12,7 +12,8 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// The kind and the id of a whole frame, with its four bytes of length, and a reader of its body.
+    /// The kind and the id of a whole frame, with its four bytes of length, and a reader of its
+    /// body.
     pub(super) fn of(frame: &'a [u8]) -> Result<(u8, u32, Self), Malformed> {
         if super::first(frame)? != Some(frame.len()) {
             return Err(Malformed::Short);
@@ -79,7 +80,8 @@ impl<'a> Reader<'a> {
         if self.flag()? { read(self).map(Some) } else { Ok(None) }
     }
 
-    /// As many values as a u16 says. Nothing is set aside for them: a frame may promise more than it has.
+    /// As many values as a u16 says. Nothing is set aside for them: a frame may promise more than
+    /// it has.
     pub(super) fn list<T>(
         &mut self,
         read: impl Fn(&mut Self) -> Result<T, Malformed>,

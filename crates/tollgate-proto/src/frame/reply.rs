@@ -23,7 +23,8 @@ pub enum Reply<'a> {
         token: Token,
         /// The last call of this connection that the server had read.
         call: u32,
-        /// How long after it had read that call the lease ends. The margin is the client's to take off.
+        /// How long after it had read that call the lease ends. The margin is the client's to take
+        /// off.
         lasts: Duration,
         /// Whether the claim had been granted before this call.
         again: bool,
@@ -101,7 +102,8 @@ pub enum Reply<'a> {
         /// The age of a party whose first claim comes now.
         age: Age,
     },
-    /// Inspect, list: a lock, or a part of one; parts follow each other. [`Listed`](Self::Listed) ends them.
+    /// Inspect, list: a lock, or a part of one; parts follow each other. [`Listed`](Self::Listed)
+    /// ends them.
     Seen(LockSeen<'a>),
     /// Inspect, list: this was everything, or a page.
     Listed {
@@ -153,6 +155,8 @@ pub enum Refusal {
     Malformed,
     /// The client does not read what it is told.
     TooSlow,
+    /// This server answers HTTP alone: it passes locks on to another engine.
+    OnlyHttp,
 }
 
 /// Why a grant is lost.
@@ -305,6 +309,7 @@ impl<'a> Reply<'a> {
                     Refusal::Version(version) => to.u8(0).u16(*version),
                     Refusal::Malformed => to.u8(1),
                     Refusal::TooSlow => to.u8(2),
+                    Refusal::OnlyHttp => to.u8(3),
                 };
             }
             Self::Granted { token, call, lasts, again, age } => {
@@ -375,8 +380,8 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Reads a whole frame, with its four bytes of length: the number of the call that it answers, and what
-    /// it says.
+    /// Reads a whole frame, with its four bytes of length: the number of the call that it answers,
+    /// and what it says.
     pub fn read(frame: &'a [u8]) -> Result<(u32, Self), Malformed> {
         let (kind, id, mut from) = Reader::of(frame)?;
         let reply = match kind {
@@ -395,6 +400,7 @@ impl<'a> Reply<'a> {
                 0 => Refusal::Version(from.u16()?),
                 1 => Refusal::Malformed,
                 2 => Refusal::TooSlow,
+                3 => Refusal::OnlyHttp,
                 _ => return Err(Malformed::Value("refusal")),
             }),
             kind::GRANTED => Self::Granted {

@@ -51,8 +51,8 @@ impl<'a> Writer<'a> {
         self.u8(u8::from(value))
     }
 
-    /// A string. Every string of the protocol is far shorter than 64 KiB; of a longer one only the part
-    /// that fits is sent.
+    /// A string. Every string of the protocol is far shorter than 64 KiB; of a longer one only the
+    /// part that fits is sent.
     pub(super) fn text(&mut self, text: &str) -> &mut Self {
         let mut fits = usize::from(u16::MAX).min(text.len());
         while !text.is_char_boundary(fits) {

@@ -106,6 +106,7 @@ pub(crate) fn replies() -> Vec<Reply<'static>> {
         Reply::Refused(Refusal::Version(1)),
         Reply::Refused(Refusal::Malformed),
         Reply::Refused(Refusal::TooSlow),
+        Reply::Refused(Refusal::OnlyHttp),
         Reply::Granted {
             token: token(),
             call: 9,

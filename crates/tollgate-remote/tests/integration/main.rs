@@ -1,4 +1,5 @@
-//! What the suite does not try: servers that end and come back, lost connections, gates, and the wire itself.
+//! What the suite does not try: servers that end and come back, lost connections, gates, and the
+//! wire itself.
 
 // A test's panic is its verdict.
 #![allow(clippy::unwrap_used)]

@@ -52,7 +52,8 @@ async fn a_hand_over_counts_from_a_call_that_was_sent_before_it() {
     guard.release().await.unwrap();
     let grant = waiting.await.unwrap().unwrap();
     let Deadline::At(deadline) = grant.deadline else { panic!("a lease has a deadline") };
-    // What the margin takes at most: of the ttl, and of the third of it that may lie between two pings.
+    // What the margin takes at most: of the ttl, and of the third of it that may lie between two
+    // pings.
     let margin = Deadline::margin(ttl + ttl / 3) + Duration::from_millis(50);
     assert!(deadline + margin >= before + ttl, "the deadline counts from too early");
     let after = clock().now();

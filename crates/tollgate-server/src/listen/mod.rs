@@ -190,10 +190,12 @@ async fn connection(
     let Some(first) = first else { return };
     if first == MAGIC {
         // The service itself tells native clients that it stops.
-        if let (Ok(_counted), Some(service)) = (counted, &server.native) {
-            native::serve(stream, first, service.clone()).await;
-        }
-        return;
+        return match (counted, &server.native) {
+            (Ok(_counted), Some(service)) => native::serve(stream, first, service.clone()).await,
+            (Ok(_counted), None) => native::refuse(stream).await,
+            // A client finds that out by the end of its connection.
+            (Err(_), _) => {}
+        };
     }
     let stream = Prefixed::new(first, stream);
     match counted {

@@ -11,7 +11,8 @@ use super::shown;
 use crate::own::TableService;
 use crate::table::{Acquire, Key, Request, Source};
 
-/// A client waits as long as it likes: it ends a wait by withdrawing its claim, or with its connection.
+/// A client waits as long as it likes: it ends a wait by withdrawing its claim, or with its
+/// connection.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// The shortest time to live.
 const SHORTEST: Duration = Duration::from_millis(100);

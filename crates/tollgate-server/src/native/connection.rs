@@ -17,15 +17,16 @@ use crate::own::TableService;
 
 /// How long a client has to introduce itself.
 const TO_GREET: Duration = Duration::from_secs(5);
-/// After how long without a byte a client is asked whether it is there, and after how long again its connection is dropped.
+/// After how long without a byte a client is asked whether it is there, and after how long again
+/// its connection is dropped.
 const SILENCE: Duration = Duration::from_secs(15);
 /// How long what remains may take to be written when a connection ends.
 const TO_END: Duration = Duration::from_secs(2);
 /// How much room there is for what arrives, at least; a longer frame gets more.
 const ROOM: usize = 8 << 10;
 
-/// Serves one connection until it ends. `first` is what was read of it already, from its first byte on. Runs on the thread of
-/// the service.
+/// Serves one connection until it ends. `first` is what was read of it already, from its first byte
+/// on. Runs on the thread of the service.
 ///
 /// Dropped, it closes the connection: claims that wait keep their places for a while.
 pub async fn serve<S>(stream: S, first: Vec<u8>, service: TableService)
@@ -53,6 +54,20 @@ where
         // A client that does not read is left alone.
         let _ = tokio::time::timeout(TO_END, connection.flush()).await;
     }
+}
+
+/// Refuses a connection to a server that has no table of its own.
+pub(crate) async fn refuse(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
+    let mut bytes = Vec::new();
+    Reply::Refused(Refusal::OnlyHttp).write(0, &mut bytes);
+    let refusing = async {
+        // A connection that is closed with its greeting unread may lose the answer.
+        stream.read(&mut [0; 256]).await?;
+        stream.write_all(&bytes).await?;
+        stream.shutdown().await
+    };
+    // The client may be gone.
+    let _ = tokio::time::timeout(TO_END, refusing).await;
 }
 
 /// A connection that the service knows, until this is dropped.

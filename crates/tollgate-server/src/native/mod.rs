@@ -1,8 +1,8 @@
 //! The native protocol's side of the server: connections of `tollgate-remote`.
 //!
-//! [`serve`] is one connection. It reads everything that has arrived, applies it to the table, and writes
-//! all answers at once; there is no task, channel or boxed future for a call. What the table answers
-//! later goes into the connection's [`Outbox`](outbox::Outbox) and wakes it.
+//! [`serve`] is one connection. It reads everything that has arrived, applies it to the table, and
+//! writes all answers at once; there is no task, channel or boxed future for a call. What the table
+//! answers later goes into the connection's [`Outbox`](outbox::Outbox) and wakes it.
 //!
 //! # Invariants
 //!
@@ -21,6 +21,7 @@ mod outbox;
 mod registry;
 mod shown;
 
+pub(crate) use connection::refuse;
 pub use connection::serve;
 pub(crate) use registry::Registry;
 pub use tollgate_proto::frame::MAGIC;

@@ -115,9 +115,9 @@ impl Registry {
         }
     }
 
-    /// Sends an answer over the connection that asked. `false` if that is no native connection; its answer is
-    /// dropped if the connection is gone. `age` is what a party gets whose first claim comes now, and
-    /// `left` how long nothing is granted.
+    /// Sends an answer over the connection that asked. `false` if that is no native connection; its
+    /// answer is dropped if the connection is gone. `age` is what a party gets whose first claim
+    /// comes now, and `left` how long nothing is granted.
     pub(crate) fn deliver(
         &self,
         (connection, call): (u64, u64),
@@ -182,7 +182,8 @@ fn reply<'a>(
         Answer::Granted(granted) => Reply::Granted {
             token: granted.token,
             call,
-            // From the moment at which that call was read, which was sent before: never longer than the lease.
+            // From the moment at which that call was read, which was sent before: never longer than
+            // the lease.
             lasts: granted.expires.since(read_at),
             again: granted.again,
             age: granted.age,

@@ -23,6 +23,9 @@ use crate::table::{Answer, Held, Key, Request, Source, Table};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stopped;
 
+/// How long changes that no answer waits for wait for others.
+const UNAWAITED: Duration = Duration::from_millis(2);
+
 /// The table of one server. It stays on one thread, and clones are handles to the same.
 #[derive(Clone)]
 pub struct TableService {
@@ -41,6 +44,8 @@ pub(super) struct Inner {
     /// Whether the service stops: calls that wait for something end then.
     /// When the loop wakes by itself.
     sleeps_until: Cell<Moment>,
+    /// Since when changes are there for the disk that no answer waits for.
+    unawaited_since: Cell<Option<Moment>>,
     stopping: watch::Sender<bool>,
     is_stopped: Cell<bool>,
     /// Whether the disk has no room: nothing is granted until it has.
@@ -78,6 +83,7 @@ impl TableService {
             committer,
             changed: Notify::new(),
             sleeps_until: Cell::new(Moment::MAX),
+            unawaited_since: Cell::new(None),
             stopping: watch::Sender::new(false),
             is_stopped: Cell::new(false),
             is_full: Cell::new(false),
@@ -304,9 +310,19 @@ impl Inner {
         self.watchers.wake(&changed);
     }
 
-    /// Has the disk write what was gathered.
+    /// Has the disk write what was gathered. What no answer waits for, as a release that was answered early, waits a moment for
+    /// the next grant: one commit is enough for both.
     fn write(&self) {
-        let batch = self.table.borrow_mut().take_batch();
+        let mut table = self.table.borrow_mut();
+        if table.has_batch() && !table.is_awaited() && !self.is_stopped.get() {
+            let now = boottime();
+            let since = self.unawaited_since.get().unwrap_or(now);
+            if now < since + UNAWAITED {
+                return self.unawaited_since.set(Some(since));
+            }
+        }
+        self.unawaited_since.set(None);
+        let batch = table.take_batch();
         if let Some(batch) = batch {
             // After a failure nothing is written; the failure itself ends the loop.
             self.committer.commit(batch);
@@ -317,7 +333,9 @@ impl Inner {
     fn next_due(&self) -> Moment {
         let due = self.table.borrow().next_due().map(|due| self.clock.borrow().real(due));
         let heartbeat = boottime() + HEARTBEAT;
-        due.into_iter().chain(self.grants_from.get()).min().unwrap_or(heartbeat).min(heartbeat)
+        let unawaited = self.unawaited_since.get().map(|since| since + UNAWAITED);
+        let due = due.into_iter().chain(self.grants_from.get()).chain(unawaited).min();
+        due.unwrap_or(heartbeat).min(heartbeat)
     }
 
     fn tick(&self) {

@@ -29,13 +29,13 @@ pub struct Table {
     /// Answers that may leave.
     ready: Vec<(Source, Answer)>,
     /// Answers that wait for a commit.
-    held_back: Vec<HeldBack>,
+    pub(super) held_back: Vec<HeldBack>,
     /// What owners of grants are to be told.
     pub(super) told: Vec<Told>,
 }
 
 /// An answer that depends on a commit.
-struct HeldBack {
+pub(super) struct HeldBack {
     after: Commit,
     what: Pending,
 }

@@ -17,8 +17,8 @@ pub enum Told {
 }
 
 impl Table {
-    /// What happened to grants since the last call. It is not held back until it is durable: a holder that
-    /// leaves for a break that a crash undoes has only left early.
+    /// What happened to grants since the last call. It is not held back until it is durable: a
+    /// holder that leaves for a break that a crash undoes has only left early.
     pub fn take_told(&mut self) -> Vec<Told> {
         std::mem::take(&mut self.told)
     }
@@ -28,14 +28,19 @@ impl Table {
         self.engine.has_batch()
     }
 
+    /// Whether an answer waits for the disk.
+    pub fn is_awaited(&self) -> bool {
+        !self.held_back.is_empty()
+    }
+
     /// Answers with the mark of a resource, when it is durable.
     pub fn tell_mark(&mut self, source: Source, resource: &str) {
         let (mark, after) = self.engine.mark(resource);
         self.answer(source, Answer::Mark { mark }, after);
     }
 
-    /// The age of a party whose first claim comes at `now`, and the commit after which no later party gets
-    /// a smaller one.
+    /// The age of a party whose first claim comes at `now`, and the commit after which no later
+    /// party gets a smaller one.
     pub fn age(&mut self, now: Moment) -> (Age, Option<Commit>) {
         self.engine.age(now)
     }

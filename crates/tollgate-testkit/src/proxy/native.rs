@@ -13,9 +13,10 @@ const LONGEST: usize = 64 * 1024;
 /// The kinds of calls that are tracked: acquire, extend, release, withdraw.
 const TRACKED: std::ops::RangeInclusive<u8> = 2..=6;
 
-/// Numbered calls, and answers in whatever order. A call about a claim is a request, and the first frame with its number is
-/// its reply: for an acquire that waits, that it waits. What comes later with the same number was not asked for. Replies must
-/// come in the order of such calls: a test sees to it that few are under way.
+/// Numbered calls, and answers in whatever order. A call about a claim is a request, and the first
+/// frame with its number is its reply: for an acquire that waits, that it waits. What comes later
+/// with the same number was not asked for. Replies must come in the order of such calls: a test
+/// sees to it that few are under way.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Native;
 
