@@ -71,7 +71,8 @@ async fn somebody_in_the_way_and_a_stopped_node_cost_one_time_out_at_most() {
     nodes.node(2).pause();
     let started = Instant::now();
     for _ in 0..20 {
-        assert!(locks.lock("b").ttl(MAX_TTL).try_acquire().await.unwrap().is_none());
+        let error = locks.lock("b").ttl(MAX_TTL).try_acquire().await.unwrap_err();
+        assert!(error.to_string().contains(&nodes.label(2)), "{error}");
     }
     assert_few_time_outs(started.elapsed(), 20);
     assert_eq!(nodes.value(1, "b").await, None, "nothing is left of what was refused");
