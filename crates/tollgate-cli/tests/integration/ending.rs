@@ -186,7 +186,11 @@ fn a_command_whose_lock_the_engine_forgot_is_killed_at_the_next_renewal() {
 fn a_command_whose_lock_the_engine_forgot_is_gone_before_a_waiter_is_in() {
     let engine = engines::private(&Config::redis()).unwrap();
     let (sandbox, url) = (Sandbox::new(), format!("redis://{}/", engine.address()));
-    let (mut holder, mut next) = holder_and_next(&sandbox, &url, "9s", STUBBORN);
+    let run = ["run", "--url", &url, "--ttl", "9s", "x", "--", "sh", "-c"];
+    let mut holder = sandbox.start(&[&run[..], &[STUBBORN]].concat());
+    sandbox.wait_for("alive");
+    let mut next = sandbox.start(&[&run[..], &[NEXT]].concat());
+    until_one_waits(&sandbox, &url);
     assert_eq!(redis_cli(engine.address(), &["FLUSHALL"]), "OK");
     assert_eq!(holder.code(), 76, "{}", holder.stderr());
     assert_eq!(next.code(), 0, "{}", next.stderr());
