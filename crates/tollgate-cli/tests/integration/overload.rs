@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::support::{Running, Sandbox, eventually, text};
 use tollgate_testkit::engines::{self, Config, Engine};
@@ -41,20 +42,24 @@ fn a_command_that_waits_outlasts_a_server_that_does_not_answer_in_time() {
 struct Kept(Vec<Child>);
 
 impl Kept {
-    fn of(engine: &Engine, count: usize) -> Self {
+    /// As many as the server has left.
+    fn all(engine: &Engine) -> Self {
         let port = engine.address().port().to_string();
-        let keep = |_| {
+        let keep = || {
             let mut psql = Command::new("psql");
             psql.args(["-XAtq", "-h", "127.0.0.1", "-p", &port, "-U", "postgres"]);
             psql.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
             let mut psql = psql.spawn().unwrap();
-            // It keeps its connection as long as its input is open.
-            psql.stdin.as_mut().unwrap().write_all(b"select 'connected';\n").unwrap();
+            // It keeps its connection as long as its input is open. If it has none, it has ended.
+            let _ = psql.stdin.as_mut().unwrap().write_all(b"select 'connected';\n");
             let mut said = [0; 10];
-            psql.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
-            psql
+            let connected = psql.stdout.as_mut().unwrap().read_exact(&mut said).is_ok();
+            if !connected {
+                psql.wait().unwrap();
+            }
+            connected.then_some(psql)
         };
-        Self((0..count).map(keep).collect())
+        Self(std::iter::from_fn(keep).collect())
     }
 }
 
@@ -72,9 +77,29 @@ fn a_command_that_waits_outlasts_a_server_without_room() {
     let few = Config::postgres().argument("-c").argument("max_connections=6");
     let engine = engines::private(&few).unwrap();
     let (sandbox, url) = (Sandbox::new(), url(&engine));
-    let kept = Kept::of(&engine, 6);
+    let kept = Kept::all(&engine);
     is_told_at_once(&sandbox, &url, "no connections left");
     let mut waits = tries_again(&sandbox, &url);
     drop(kept);
     assert_eq!(waits.code(), 0, "{}", sandbox.read("said"));
+}
+
+/// Others take all connections that are left before the holder's first renewal, which would open one of its own.
+#[test]
+fn a_holder_keeps_its_lock_on_a_server_without_room() {
+    let few = Config::postgres().argument("-c").argument("max_connections=12");
+    let engine = engines::private(&few).unwrap();
+    let (sandbox, url) = (Sandbox::new(), url(&engine));
+    let hold = "echo >held; until test -e go; do sleep 0.02; done";
+    let mut holder = sandbox.start(&["run", "--url", &url, "--ttl", "9s", "x", "--", "sh", "-c", hold]);
+    sandbox.wait_for("held");
+    let held = Instant::now();
+    let _kept = Kept::all(&engine);
+    // Beyond its ttl.
+    while held.elapsed() < Duration::from_secs(11) {
+        assert!(holder.0.try_wait().unwrap().is_none(), "it lost its lock: {}", holder.stderr());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::fs::write(sandbox.path("go"), "").unwrap();
+    assert_eq!(holder.code(), 0, "{}", holder.stderr());
 }
