@@ -13,6 +13,7 @@ use crate::connect::connect_or_end;
 use crate::engine_url::UrlArg;
 use crate::exit::Exit;
 use crate::holder::{Heir, Mission};
+use crate::patience::Patience;
 use crate::signals::Signals;
 use crate::take::{Taken, Wanted, close, take};
 use crate::tell;
@@ -78,7 +79,7 @@ pub(crate) async fn run(args: AcquireArgs) -> Result<Exit> {
     let engine_keeps = locks.capabilities().adopt != Adopt::Never;
     let wanted =
         Wanted { names: &names, ttl: args.ttl, claim: &args.claim, meta: args.meta, detached: engine_keeps };
-    let guards = match take(&locks, &wanted, &mut signals).await? {
+    let guards = match take(&locks, &wanted, &mut Patience::none(), &mut signals).await? {
         Taken::Held(guards) => guards,
         Taken::Not(exit) => return Ok(exit),
     };
@@ -194,7 +195,8 @@ mod tests {
         let (ttl, meta) = (Duration::from_secs(60), vec![("job".to_owned(), "x".to_owned())]);
         let wanted = Wanted { names: &["x".to_owned()], ttl, claim: &claim, meta, detached: true };
         let mut signals = Signals::listen().unwrap();
-        let Taken::Held(guards) = take(&locks, &wanted, &mut signals).await.unwrap() else {
+        let Taken::Held(guards) = take(&locks, &wanted, &mut Patience::none(), &mut signals).await.unwrap()
+        else {
             panic!("it is free")
         };
         let grant = detach(guards).unwrap().remove(0);

@@ -7,6 +7,7 @@ use tollgate::capabilities::Scope;
 use tollgate::{Error, ErrorKind, Locks, Result};
 
 use crate::exit::Exit;
+use crate::patience::Patience;
 use crate::signals::Signals;
 use crate::take::close;
 
@@ -16,6 +17,28 @@ pub(crate) async fn connect_or_end(url: &str, signals: &mut Signals) -> Result<C
     tokio::select! {
         biased;
         locks = connect(url) => locks.map(ControlFlow::Continue),
+        signal = signals.next() => Ok(ControlFlow::Break(Exit::of_signal(signal))),
+    }
+}
+
+/// As [`connect_or_end`], for a command that waits for a lock: an engine that looks overloaded is
+/// tried again.
+pub(crate) async fn connect_patiently(
+    url: &str,
+    patience: &mut Patience,
+    signals: &mut Signals,
+) -> Result<ControlFlow<Exit, Locks>> {
+    let connecting = async {
+        loop {
+            match connect(url).await {
+                Ok(locks) => return Ok(locks),
+                Err(error) => tokio::time::sleep(patience.pause(error)?).await,
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        locks = connecting => locks.map(ControlFlow::Continue),
         signal = signals.next() => Ok(ControlFlow::Break(Exit::of_signal(signal))),
     }
 }
@@ -36,7 +59,7 @@ pub(crate) async fn connect(url: &str) -> Result<Locks> {
     let locks = tokio::time::timeout(LIMIT, tollgate::connect(url)).await.unwrap_or_else(|_| {
         let message =
             format!("the engine did not finish connecting within {LIMIT:?}; is it overloaded, or stopped?");
-        Err(Error::new(ErrorKind::Unavailable, message).during("connect"))
+        Err(Error::new(ErrorKind::Unavailable, message).of_overload().during("connect"))
     })?;
     if locks.capabilities().scope == Scope::Process {
         return Err(Error::unsupported(format!(

@@ -76,6 +76,7 @@ mod ls;
 mod man;
 mod metrics;
 mod passwords;
+mod patience;
 mod redlock_init;
 mod release;
 mod run;

@@ -48,7 +48,10 @@ pub(crate) fn who(details: &Details) -> String {
     if is_stranger(details) {
         return "a client that is not tollgate".to_owned();
     }
-    let mut words = format!("pid {} on {}", details.pid, printable(&details.host));
+    let mut words = match (details.pid, details.host.as_str()) {
+        (0, "") => "an unknown process".to_owned(),
+        (pid, host) => format!("pid {pid} on {}", printable(host)),
+    };
     if !details.meta.is_empty() {
         let meta: Vec<String> = details
             .meta

@@ -7,6 +7,7 @@ use tollgate::{ErrorKind, Guards, Locks, Result, SetRequest};
 
 use crate::args::ClaimArgs;
 use crate::exit::Exit;
+use crate::patience::Patience;
 use crate::signals::Signals;
 use crate::{show, tell};
 
@@ -34,11 +35,26 @@ pub(crate) enum Taken {
 }
 
 /// Takes the locks, and waits for them as long as the arguments say.
-pub(crate) async fn take(locks: &Locks, wanted: &Wanted<'_>, signals: &mut Signals) -> Result<Taken> {
-    let request = request(locks, wanted);
+///
+/// A claim that waits for ever is made again as long as there is `patience`, if an overloaded engine
+/// left it without an answer: the client withdraws the first one.
+pub(crate) async fn take(
+    locks: &Locks,
+    wanted: &Wanted<'_>,
+    patience: &mut Patience,
+    signals: &mut Signals,
+) -> Result<Taken> {
     let waits_for_ever = !wanted.claim.try_once && wanted.claim.wait.is_none();
     let taking = async {
-        if waits_for_ever { request.acquire().await.map(Some) } else { request.try_acquire().await }
+        if !waits_for_ever {
+            return request(locks, wanted).try_acquire().await;
+        }
+        loop {
+            match request(locks, wanted).acquire().await {
+                Ok(guards) => return Ok(Some(guards)),
+                Err(error) => tokio::time::sleep(patience.pause(error)?).await,
+            }
+        }
     };
     // Concurrently: an inspection may take long, and must not delay the grant.
     let reporting = async {
@@ -152,7 +168,9 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(1_500)).await;
             holder.release().await.unwrap();
         };
-        let both = async { tokio::join!(take(&locks, &wanted, &mut signals), released) };
+        let mut patience = Patience::none();
+        let taking = take(&locks, &wanted, &mut patience, &mut signals);
+        let both = async { tokio::join!(taking, released) };
         let (taken, ()) = tokio::time::timeout(Duration::from_secs(10), both).await.expect("it is taken");
         assert!(matches!(taken, Ok(Taken::Held(_))));
     }

@@ -80,6 +80,7 @@ pub trait Backend: Send + Sync + 'static {
     ///   there, unless [`lost`](Self::lost) tells; a ttl that differs from the session's is
     ///   [`ErrorKind::Unsupported`](crate::ErrorKind).
     /// - Where nothing expires, answers `Deadline::Never` while the lock is held.
+    /// - May be called again while an earlier call for the same grant has not been answered.
     /// - Details of a smaller [`revision`](Details::revision) than those that are there replace nothing: a request may arrive after
     ///   a later one.
     fn extend<'a>(

@@ -73,6 +73,7 @@ struct Inner {
     operation: Option<&'static str>,
     lock: Option<LockName>,
     retryable: bool,
+    overload: bool,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
@@ -95,6 +96,7 @@ impl Error {
             operation: None,
             lock: None,
             retryable: kind.retry_can_help(),
+            overload: false,
             source: None,
         }))
     }
@@ -136,6 +138,14 @@ impl Error {
         self
     }
 
+    /// Says that the engine was reached, or may have been, and did not answer in time or had no room for another
+    /// connection.
+    #[must_use]
+    pub fn of_overload(mut self) -> Self {
+        self.0.overload = true;
+        self
+    }
+
     /// Adds what caused it.
     #[must_use]
     pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
@@ -161,6 +171,12 @@ impl Error {
     /// Whether the same call may succeed later without anybody changing anything.
     pub fn is_retryable(&self) -> bool {
         self.0.retryable
+    }
+
+    /// Whether this is what an overloaded engine looks like: it did not answer in time, or had no room for another
+    /// connection. A wrong address, at which packets are dropped, looks the same.
+    pub fn is_overload(&self) -> bool {
+        self.0.overload
     }
 
     /// The sentence alone, without operation and lock.

@@ -1,6 +1,7 @@
 //! Renewal: what the keeper does for one guard, from its first due moment to its end.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,26 +35,36 @@ fn pause(ttl: Duration, until_late: Duration) -> Duration {
     most - most / 5 + jittered(most / 5)
 }
 
+/// A renewal under way; whether the engine renewed.
+type Renewing<'a> = Pin<Box<dyn Future<Output = bool> + Send + 'a>>;
+
 /// Renews `hold` from `renew_at` on until it ends or is lost, and signals the loss by its deadline.
+///
+/// A renewal without an answer in time has failed, and another one is sent. The first goes on beside it until it is
+/// answered or the other one has failed, too: a server that is short of time answers over an open connection long before
+/// it has opened another one. Its deadline counts from its own send.
 pub(crate) async fn keep(hold: Arc<Hold>, mut renew_at: Moment) {
     let mut told_by_engine =
         hold.backend.lost(&hold.grant).unwrap_or_else(|| Box::pin(std::future::pending()));
+    let mut late: Option<Renewing<'_>> = None;
     loop {
         if let GuardState::Lost { cause } = hold.state() {
+            drop(late);
             return settle::after_loss(&hold, cause).await;
         }
         if hold.clock.now() >= renew_at {
+            let mut renewing: Renewing<'_> = Box::pin(renewed(&hold));
             let renewed = tokio::select! {
                 // The answer first: after a stop it and the end of our patience are there together.
                 biased;
-                renewed = AssertUnwindSafe(hold.renew(None)).catch_unwind() => match renewed {
-                    Ok(renewed) => renewed.is_ok(),
-                    // A driver that panics has not renewed.
-                    Err(_) => {
-                        hold.renewal_failed();
-                        false
-                    }
-                },
+                renewed = &mut renewing => {
+                    late = late.filter(|_| !renewed);
+                    renewed
+                }
+                true = answer_of(&mut late) => {
+                    late = Some(renewing);
+                    true
+                }
                 cause = &mut told_by_engine => {
                     hold.lose(cause);
                     continue;
@@ -61,6 +72,7 @@ pub(crate) async fn keep(hold: Arc<Hold>, mut renew_at: Moment) {
                 () = hold.nudge.notified() => continue,
                 () = hold.clock.sleep_until(patience(&hold)) => {
                     hold.renewal_failed();
+                    late = Some(renewing);
                     false
                 }
             };
@@ -73,9 +85,33 @@ pub(crate) async fn keep(hold: Arc<Hold>, mut renew_at: Moment) {
         tokio::select! {
             cause = &mut told_by_engine => { hold.lose(cause); }
             () = hold.nudge.notified() => {}
+            true = answer_of(&mut late) => {
+                let now = hold.clock.now();
+                renew_at = now + renewal_pause(&hold, now);
+            }
             () = hold.clock.sleep_until(deadline.min(renew_at)) => {}
         }
     }
+}
+
+/// Renews once; whether the engine renewed.
+async fn renewed(hold: &Hold) -> bool {
+    match AssertUnwindSafe(hold.renew(None)).catch_unwind().await {
+        Ok(renewed) => renewed.is_ok(),
+        // A driver that panics has not renewed.
+        Err(_) => {
+            hold.renewal_failed();
+            false
+        }
+    }
+}
+
+/// The answer to a renewal that was late, if there is one under way. Nothing is under way afterwards.
+async fn answer_of(late: &mut Option<Renewing<'_>>) -> bool {
+    let Some(renewing) = late else { return std::future::pending().await };
+    let renewed = renewing.await;
+    *late = None;
+    renewed
 }
 
 /// How long a renewal may take before it counts as failed and is tried again.

@@ -20,6 +20,17 @@ const LONGEST: Duration = Duration::from_millis(250);
 /// deadline counts from its own send. An error of the first attempt ends the wait. Later ones are an [`Outage`]:
 /// nothing repeats an unknown outcome, so the claim is withdrawn, and when that is answered, tried again.
 pub async fn poll(backend: &dyn Backend, clock: &dyn Clock, claim: &Claim) -> Result<Grant> {
+    poll_past(backend, clock, claim, |_| false).await
+}
+
+/// As [`poll`], for an engine whose answer can be that it has no verdict: an error that `passes` left nothing behind, and
+/// does not end the wait, not even as the first answer. It does not count as busy.
+pub async fn poll_past(
+    backend: &dyn Backend,
+    clock: &dyn Clock,
+    claim: &Claim,
+    passes: impl Fn(&Error) -> bool + Send + Sync,
+) -> Result<Grant> {
     let mut pause = FIRST;
     let mut waited = false;
     let mut outage = Outage::default();
@@ -31,6 +42,10 @@ pub async fn poll(backend: &dyn Backend, clock: &dyn Clock, claim: &Claim) -> Re
                 claim.wait_status.set_queued();
                 outage.is_over();
                 clock.sleep_until(clock.now() + jittered(bounded(pause, contention))).await;
+                pause = (pause * 2).min(LONGEST);
+            }
+            Err(error) if passes(&error) => {
+                clock.sleep_until(clock.now() + jittered(pause)).await;
                 pause = (pause * 2).min(LONGEST);
             }
             Err(error) if waited => {
@@ -84,7 +99,7 @@ fn bounded(pause: Duration, contention: Contention) -> Duration {
 }
 
 /// Between half of `pause` and all of it, so that waiters who were refused together do not return together.
-pub(crate) fn jittered(pause: Duration) -> Duration {
+pub fn jittered(pause: Duration) -> Duration {
     // Each is made with another key, without asking the system.
     let random = RandomState::new().hash_one(()) as u32;
     pause / 2 + (pause / 2).mul_f64(f64::from(random) / f64::from(u32::MAX))

@@ -279,7 +279,9 @@ pub(crate) fn of_connect(error: mysql_async::Error, config: &MySqlConfig) -> Err
             format!("no database answers at {address}; is it running, and is the address right?"),
         ),
     };
-    Error::new(kind, message).caused_by(self::said(error))
+    let has_no_room = matches!(code_of(&error), Some(1040 | 1203 | 1226));
+    let told = Error::new(kind, message).caused_by(self::said(error));
+    if has_no_room { told.of_overload() } else { told }
 }
 
 /// No connection came about within `limit`. Servers of this kind speak first, and many others do not.
@@ -288,5 +290,5 @@ pub(crate) fn silent_at(config: &MySqlConfig, limit: Duration) -> Error {
         "the database at {} did not answer within {limit:?}; is it a MySQL or MariaDB, and is it running?",
         config.host
     );
-    Error::new(ErrorKind::Unavailable, message)
+    Error::new(ErrorKind::Unavailable, message).of_overload()
 }

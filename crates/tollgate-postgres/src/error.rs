@@ -119,7 +119,8 @@ impl Trouble {
         let error = Error::new(kind, message);
         match self.source {
             Some(source) => error.caused_by(source),
-            None => error,
+            // No answer came in time.
+            None => error.of_overload(),
         }
     }
 }
@@ -143,7 +144,7 @@ pub(crate) fn silent_at(config: &PostgresConfig, limit: Duration) -> Error {
         "the PostgreSQL at {} did not answer within {limit:?}; is it a PostgreSQL, and is it running?",
         config.address()
     );
-    Error::new(ErrorKind::Unavailable, message)
+    Error::new(ErrorKind::Unavailable, message).of_overload()
 }
 
 fn of_code(code: &SqlState, what: &str) -> (ErrorKind, String) {
@@ -283,7 +284,9 @@ pub(crate) fn of_connect(error: tokio_postgres::Error, config: &PostgresConfig) 
         }
         None => return unreachable(config, error),
     };
-    Error::new(kind, message).caused_by(error)
+    let has_no_room = error.code() == Some(&SqlState::TOO_MANY_CONNECTIONS);
+    let told = Error::new(kind, message).caused_by(error);
+    if has_no_room { told.of_overload() } else { told }
 }
 
 /// Nothing that speaks PostgreSQL's protocol was reached.

@@ -13,7 +13,7 @@ use crate::backend::{EXPIRY_EVERY, RedisBackend, millis};
 use crate::error::{of_request, unexpected};
 use crate::keys::{fence_of, key_of};
 use crate::link::Link;
-use crate::reply::{Acquired, acquired, write_details};
+use crate::reply::{Acquired, QueuePosition, acquired, write_details};
 use crate::script;
 
 /// How often the first waiter looks whether its turn has come, if messages arrive here and if not.
@@ -27,7 +27,7 @@ const A_SECOND: u64 = 1_000_000;
 pub(crate) const REMEMBERED: u64 = 7 * 24 * 3600 + EXPIRY_EVERY.as_secs();
 
 /// How a claim asks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Ask {
     /// To get in now.
     Once,
@@ -35,7 +35,7 @@ pub(crate) enum Ask {
     ToWait,
     /// It waits already: by the script alone, which knows it by its owner id and may be asked again. What plain
     /// commands took need not have a token yet that counts.
-    AsWaiter,
+    AsWaiter(QueuePosition),
 }
 
 /// An acquire that was sent. Whoever gives it up leaves behind over which connection it went.
@@ -85,7 +85,7 @@ impl RedisBackend {
     ) -> Result<Acquired> {
         if claim.mode == Mode::Exclusive
             && self.remembered.has(key, sent)
-            && how != Ask::AsWaiter
+            && !matches!(how, Ask::AsWaiter(_))
             && !self.contended.has(key, sent)
             && let Some(taken) = self.take(asking, claim, key, rest, sent).await?
         {
@@ -126,8 +126,11 @@ impl RedisBackend {
             }
         };
         let request = self.by_owner(&script::ACQUIRE, key, claim.owner);
-        let request =
-            request.arg(kind).arg(millis(claim.ttl)).arg(rest).arg(if how == Ask::Once { "0" } else { "1" });
+        let (ttl, waits) = (millis(claim.ttl), u8::from(!matches!(how, Ask::Once)));
+        let mut request = request.arg(kind).arg(ttl).arg(rest).arg(waits);
+        if let Ask::AsWaiter(position) = how {
+            request = request.arg(position.told_at.saturating_add(ttl)).arg(position.lease_end);
+        }
         acquired(&self.site.run(key, &request, |link| asking.over = Some(link.clone())).await?)
     }
 
@@ -197,7 +200,7 @@ impl RedisBackend {
 }
 
 impl Queue for RedisBackend {
-    type Place = ();
+    type Place = QueuePosition;
 
     async fn enter(&self, claim: &Claim) -> Result<Acquired> {
         self.ask(claim, Ask::ToWait).await
@@ -205,13 +208,13 @@ impl Queue for RedisBackend {
 
     /// If it is not known what became of the last time, that connection is closed on both sides first: what is still on its
     /// way must not arrive when this claim is over.
-    async fn again(&self, claim: &Claim, _place: &()) -> Result<Acquired> {
+    async fn again(&self, claim: &Claim, position: &QueuePosition) -> Result<Acquired> {
         let before = self.unanswered().get(&claim.owner).cloned();
         if let Some(link) = before {
             self.site.cut(&link).await?;
             self.unanswered().remove(&claim.owner);
         }
-        self.ask(claim, Ask::AsWaiter).await
+        self.ask(claim, Ask::AsWaiter(*position)).await
     }
 
     fn inbox(&self) -> &Arc<Inbox> {

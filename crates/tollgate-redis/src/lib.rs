@@ -54,7 +54,9 @@
 //! A release hands the lock straight to the next waiter that is alive, and publishes that on the
 //! channel of the waiter's client. The message is a hint: a waiter that asks again, as all do from
 //! time to time, gets the same answer. The pauses are in `Queue::pause` of `acquire.rs`. A waiter
-//! whose connection is lost closes it on both sides and refreshes its place.
+//! whose connection is lost closes it on both sides and refreshes its place. A waiter that finds its
+//! place gone before its time has learned that Redis lost data, and `acquire.lua` then writes a
+//! presumed holder ahead of it.
 //!
 //! # Connections
 //!
@@ -91,6 +93,9 @@
 //!   (test: trouble::tokens_ahead_of_the_servers_clock_go_on_from_there)
 //! - While a waiter is queued the lock's key exists, so that a plain `SET NX` cannot get ahead of
 //!   the queue. (no test)
+//! - A waiter whose queue position was lost with Redis' data, before its time was over, is granted
+//!   the lock only when the lease of the holder that Redis forgot is over.
+//!   (test: outage::a_waiter_that_redis_forgot_gets_in_only_when_the_lease_of_the_holder_is_over)
 //! - No connection reconnects by itself: what was learned on it holds as long as it lives.
 //!   (test:
 //!   lost_replies::a_release_to_a_redis_that_forgot_the_lock_does_not_say_that_nobody_was_in)
@@ -131,6 +136,9 @@
 //!   id that was learned on this very connection, and no connection ever reconnects by itself.
 //!   (test: redlock_faults::a_node_that_comes_back_empty_votes_only_when_what_it_forgot_has_ended)
 //!   (test: redlock_model::variants::a_node_that_votes_again_with_old_data_gives_old_tokens)
+//! - Busy is said only if no majority is left, whatever silent nodes would say.
+//!   (test: redlock_faults::a_lock_is_not_busy_as_long_as_a_silent_node_could_make_a_majority)
+//!   (test: redlock::quorum::tests::a_verdict_comes_when_no_grant_is_possible_and_not_before)
 //! - Only answers to one attempt add up to a grant, and its deadline counts from that attempt's
 //!   first send. What an earlier request left behind says from when it counts (`SENT` in the lock's
 //!   value).

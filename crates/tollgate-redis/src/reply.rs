@@ -7,11 +7,21 @@ use tollgate_core::{
     Age, Contention, Details, Error, Holder, LockName, LockState, Mode, Moment, Result, Token, Waiter,
 };
 
+use crate::backend::millis;
 use crate::error::unexpected;
 use redis::Value;
 
-/// How an acquire was answered. The owner id is all that a place is known by.
-pub(crate) type Acquired = queued::Acquired<()>;
+/// How an acquire was answered.
+pub(crate) type Acquired = queued::Acquired<QueuePosition>;
+
+/// What a waiter was told with its queue position, by the server's clock. The position itself is known by the owner id.
+#[derive(Debug, Clone, Copy)]
+pub struct QueuePosition {
+    /// When the server answered, in milliseconds.
+    pub(crate) told_at: u64,
+    /// When the lease of the holder ends, in milliseconds; 0 if it has no end.
+    pub(crate) lease_end: u64,
+}
 
 /// What `acquire.lua` and `redraw.lua` answer.
 pub(crate) fn acquired(answer: &Value) -> Result<Acquired> {
@@ -33,7 +43,9 @@ fn of_words(text: &str) -> Option<Acquired> {
         "queued" => {
             let wait =
                 Wait { ahead: first.parse().ok()?, free_in, foreign: next()? == "foreign", told: false };
-            Some(Acquired::Queued { place: (), wait, age })
+            let told_at = age.map_or(0, |age| age.0 / 1000);
+            let lease_end = free_in.map_or(0, |free_in| told_at.saturating_add(millis(free_in)));
+            Some(Acquired::Queued { place: QueuePosition { told_at, lease_end }, wait, age })
         }
         "busy" => {
             let contention = Contention { ahead: first.parse().ok(), retry_after: free_in };

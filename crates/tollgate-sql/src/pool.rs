@@ -5,6 +5,7 @@
 //!
 //! All runtimes together have about as many as were allowed: before another one is opened, one that is idle elsewhere is closed.
 //! A runtime that has none opens one in any case, because others may be blocked and never give theirs back.
+//! A renewal for which the server has no connection left borrows an idle one of another runtime, rather than lose its lock.
 //!
 //! - **Invariant:** a renewal stands behind renewals alone. Whatever else waits for a row that somebody sits on keeps its connection
 //!   as long, and there may be a thousand of those; a lock must not be lost behind them.
@@ -103,7 +104,8 @@ impl<C> Pool<C> {
         Ok(seat.place(slot, permit).put(open().await?))
     }
 
-    /// The same for a renewal: if all are lent, it waits for nobody but other renewals.
+    /// The same for a renewal: if all are lent, it waits for nobody but other renewals. If none can be opened, as at a server
+    /// that is full, it uses an idle one of another runtime.
     pub async fn lend_first(
         &self,
         is_usable: impl Fn(&mut C) -> bool,
@@ -116,7 +118,10 @@ impl<C> Pool<C> {
                 return Ok(seat.place(slot, permit).put(connection));
             }
             if let Some(slot) = self.slot(&seat) {
-                return Ok(seat.place(slot, permit).put(open().await?));
+                return match open().await {
+                    Ok(connection) => Ok(seat.place(slot, permit).put(connection)),
+                    Err(error) => self.idle_elsewhere(&seat, &is_usable, permit).ok_or(error),
+                };
             }
         }
         let permit = seat.reserved.clone().acquire_owned().await.map_err(|_| closed())?;
@@ -124,7 +129,23 @@ impl<C> Pool<C> {
             return Ok(seat.place(slot, permit).put(connection));
         }
         let slot = self.count(&seat);
-        Ok(seat.place(slot, permit).put(open().await?))
+        match open().await {
+            Ok(connection) => Ok(seat.place(slot, permit).put(connection)),
+            Err(error) => self.idle_elsewhere(&seat, &is_usable, permit).ok_or(error),
+        }
+    }
+
+    /// An idle connection of another runtime than that of `seat`. If that runtime is blocked, it does not answer.
+    fn idle_elsewhere(
+        &self,
+        seat: &Arc<Seat<C>>,
+        is_usable: &impl Fn(&mut C) -> bool,
+        permit: OwnedSemaphorePermit,
+    ) -> Option<Lent<C>> {
+        let seats: Vec<_> = self.seats().values().cloned().collect();
+        let mut others = seats.iter().filter(|other| !Arc::ptr_eq(other, seat));
+        let (other, (connection, slot)) = others.find_map(|other| Some((other, other.usable(is_usable)?)))?;
+        Some(other.place(slot, permit).put(connection))
     }
 
     /// Closes connections that were idle for longer than `age`. A runtime that renews keeps one.
@@ -387,6 +408,21 @@ mod tests {
         );
         let more = one.block_on(async { Box::pin(lend(7)).now_or_never() });
         assert!(more.is_none(), "the last one of another runtime is left to it");
+    }
+
+    #[test]
+    fn a_renewal_that_can_open_no_connection_uses_an_idle_one_of_another_runtime() {
+        let runtime = || tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let (callers, keepers) = (runtime(), runtime());
+        let pool = Pool::new(2);
+        let full = async || Err(Error::new(ErrorKind::Unavailable, "the server is full"));
+        assert!(keepers.block_on(pool.lend_first(|_| true, full)).is_err(), "there is none yet");
+        callers.block_on(pool.lend(|_| true, async || Ok(1))).expect("it can be opened").give_back();
+        let renewal = keepers.block_on(pool.lend_first(|_| true, full)).expect("one is idle");
+        assert_eq!(*renewal, 1);
+        renewal.give_back();
+        let again = callers.block_on(pool.lend(|_| true, async || Ok(2))).expect("it is idle again");
+        assert_eq!((*again, pool.open.load(Ordering::Relaxed)), (1, 1));
     }
 
     #[tokio::test]

@@ -14,6 +14,9 @@ use crate::engine_url::UrlArg;
 /// started are gone. If the lock is lost first, the command is ended before the next holder can be
 /// granted the lock; and if tollgate itself is killed, the command is killed too.
 ///
+/// Without --try, a database that does not answer in time or has no connections left is tried again
+/// for 30 s, or --wait if that is shorter.
+///
 /// The command finds in its environment TOLLGATE_TOKENS (a JSON object, name to fencing token) and,
 /// if it runs under one lock, TOLLGATE_NAME and TOLLGATE_TOKEN (the fencing token: every later
 /// grant has a larger one).

@@ -12,9 +12,10 @@ use std::time::Duration;
 use tollgate::{Error, Guards, Release, Result};
 
 use crate::clock::now;
-use crate::connect::connect_or_end;
+use crate::connect::connect_patiently;
 use crate::exit::Exit;
 use crate::keeping::Keeping;
+use crate::patience::Patience;
 use crate::signals::Signals;
 use crate::take::{Taken, Wanted, close, take};
 use crate::tell;
@@ -30,7 +31,8 @@ pub(crate) async fn run_with_meta(args: RunArgs, extra: Option<(String, String)>
     check(&args)?;
     let mut signals = Signals::listen()?;
     let url = args.url.resolve()?;
-    let locks = match connect_or_end(&url, &mut signals).await? {
+    let mut patience = Patience::of(&args.claim);
+    let locks = match connect_patiently(&url, &mut patience, &mut signals).await? {
         ControlFlow::Continue(locks) => locks,
         ControlFlow::Break(exit) => return Ok(exit),
     };
@@ -44,7 +46,7 @@ pub(crate) async fn run_with_meta(args: RunArgs, extra: Option<(String, String)>
             .collect(),
         detached: false,
     };
-    let guards = match take(&locks, &wanted, &mut signals).await? {
+    let guards = match take(&locks, &wanted, &mut patience, &mut signals).await? {
         Taken::Held(guards) => guards,
         Taken::Not(exit) => return Ok(exit),
     };

@@ -181,6 +181,27 @@ fn a_command_whose_lock_the_engine_forgot_is_killed_at_the_next_renewal() {
     assert_eq!(holder.code(), 76);
 }
 
+/// The holder hears of the loss at its next renewal, and a waiter is back at the emptied Redis long before.
+#[test]
+fn a_command_whose_lock_the_engine_forgot_is_gone_before_a_waiter_is_in() {
+    let engine = engines::private(&Config::redis()).unwrap();
+    let (sandbox, url) = (Sandbox::new(), format!("redis://{}/", engine.address()));
+    let run = ["run", "--url", &url, "--ttl", "9s", "x", "--", "sh", "-c"];
+    let mut holder = sandbox.start(&[&run[..], &[STUBBORN]].concat());
+    sandbox.wait_for("alive");
+    let mut next = sandbox.start(&[&run[..], &[NEXT]].concat());
+    until_one_waits(&sandbox, &url);
+    assert_eq!(redis_cli(engine.address(), &["FLUSHALL"]), "OK");
+    assert_eq!(holder.code(), 76, "{}", holder.stderr());
+    assert_eq!(next.code(), 0, "{}", next.stderr());
+    let (last, first) = (nanos(&sandbox.read("alive")), nanos(&sandbox.read("in")));
+    assert!(
+        last < first,
+        "the old command was alive {} ms after the next was in",
+        (last - first) / 1_000_000
+    );
+}
+
 #[test]
 fn a_wait_whose_engine_hangs_ends_in_time_and_is_not_called_busy() {
     let engine = engines::private(&Config::redis()).unwrap();

@@ -22,6 +22,7 @@ mod misdirected;
 mod mysql;
 mod operators;
 mod outage;
+mod overload;
 mod pages;
 mod postgres;
 mod redis;

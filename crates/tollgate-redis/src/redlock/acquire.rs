@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tollgate_core::{
-    Attempt, Claim, Contention, Deadline, Error, ErrorKind, Grant, Mode, Moment, OwnerId, Result, Token,
+    Attempt, Claim, Contention, Deadline, Error, ErrorKind, Grant, Mode, Moment, OwnerId, Result, Token, wait,
 };
 
 use crate::backend::millis;
@@ -17,8 +17,11 @@ use crate::redlock::round::{Reply, Round};
 use crate::redlock::script::{self, Question, RESERVED};
 use crate::reply::write_details;
 
-/// How often an attempt starts over because a counter moved between its two round trips.
-const STARTS: usize = 3;
+/// How often an attempt starts over because a counter moved between its two round trips, or because nodes without a vote
+/// could have decided it.
+const STARTS: u32 = 3;
+/// The pause, times the starts so far, after claims of which none got a majority.
+const MET_HALFWAY: Duration = Duration::from_millis(10);
 /// When to come back after that.
 const SOON: Duration = Duration::from_millis(5);
 
@@ -27,6 +30,26 @@ pub(super) enum Ended {
     With(Attempt),
     /// A node's counter was here already.
     Overtaken(u64),
+    /// The nodes that voted do not agree, and the others could decide. Nothing is left behind.
+    Undecided(Error),
+}
+
+/// The source of the error of an attempt that nodes without a vote could have decided.
+#[derive(Debug)]
+struct Undecided;
+
+impl std::fmt::Display for Undecided {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the lock may be free or busy")
+    }
+}
+
+impl std::error::Error for Undecided {}
+
+/// Whether a claim that waits asks again after this error, also after its first attempt: enough nodes voted, only not
+/// for one claim.
+pub(super) fn is_undecided(error: &Error) -> bool {
+    std::error::Error::source(error).is_some_and(|source| source.is::<Undecided>())
 }
 
 /// What the claim asks of every node, apart from who the node is.
@@ -113,15 +136,22 @@ impl RedlockBackend {
         {
             return Ok(attempt);
         }
-        for _ in 0..STARTS {
+        let mut undecided = None;
+        for start in 1..=STARTS {
             // Above what was seen, too: after a recovery nodes are ahead of all clocks.
             let hint = now_in_micros().max(self.highest.load(Ordering::Relaxed) + 1);
             match self.start(claim, hint).await? {
                 Ended::With(attempt) => return Ok(attempt),
                 Ended::Overtaken(highest) => _ = self.highest.fetch_max(highest, Ordering::Relaxed),
+                Ended::Undecided(error) => {
+                    undecided = Some(error);
+                    // Claims that met halfway have taken back their votes by then, and do not meet again.
+                    let pause = wait::jittered(MET_HALFWAY * start);
+                    self.clock.sleep_until(self.clock.now() + pause).await;
+                }
             }
         }
-        Ok(busy(Some(SOON)))
+        undecided.map_or_else(|| Ok(busy(Some(SOON))), Err)
     }
 
     /// One start. Only what is answered to it counts, and its grant lives from its first send.
@@ -152,6 +182,10 @@ impl RedlockBackend {
                 self.give_back(claim, &links, &ballot).await;
                 Ended::With(busy(retry_after))
             }
+            Verdict::Undecided { unknown } => {
+                self.give_back(claim, &links, &ballot).await;
+                Ended::Undecided(self.undecided(&ballot, unknown))
+            }
             Verdict::TooFew { unknown } => {
                 self.give_back(claim, &links, &ballot).await;
                 return Err(self.too_few(&ballot, unknown));
@@ -166,6 +200,16 @@ impl RedlockBackend {
         let absent = |node: &usize| matches!(ballot.vote(*node), Some(Vote::None { .. }));
         let absent: Vec<usize> = (0..self.lanes.nodes.len()).filter(absent).collect();
         self.lanes.without(&absent, unknown)
+    }
+
+    /// Nodes without a vote could have made a majority: says which.
+    fn undecided(&self, ballot: &Ballot, unknown: bool) -> Error {
+        let absent = self.too_few(ballot, unknown);
+        let message = format!(
+            "the nodes that answered do not agree on a claim, and the others could decide: {}",
+            absent.message()
+        );
+        Error::new(absent.kind(), message).caused_by(Undecided)
     }
 
     fn vote(&self, node: usize, links: &Links, reply: &Reply, sent: Moment) -> Vote {

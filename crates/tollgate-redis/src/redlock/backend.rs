@@ -11,6 +11,7 @@ use tollgate_core::{
 
 use crate::backend::{CONTENDED, EVENTS_EVERY, EXPIRY_EVERY};
 use crate::keys::{fence_of, key_of};
+use crate::redlock::acquire::is_undecided;
 use crate::redlock::capabilities::capabilities;
 use crate::redlock::config::RedlockConfig;
 use crate::redlock::lanes::{Lanes, Links};
@@ -117,7 +118,7 @@ impl Backend for RedlockBackend {
     }
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Grant>> {
-        Box::pin(wait::poll(self, &*self.clock, claim))
+        Box::pin(wait::poll_past(self, &*self.clock, claim, is_undecided))
     }
 
     fn withdraw<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<()>> {

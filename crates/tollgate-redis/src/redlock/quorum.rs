@@ -27,8 +27,11 @@ pub(crate) enum Verdict {
     Granted { token: Token, since: Moment },
     /// A majority is ours, at different tokens: all are to be brought to the highest.
     Commit { token: Token },
-    /// Somebody else is in the way, or was at the same time.
+    /// So many nodes have it for other claims that no majority is left, whatever the others would say.
     Busy { retry_after: Option<Duration> },
+    /// The nodes that vote do not agree, and those that do not vote could have made a majority. `unknown` if one of them
+    /// may act all the same.
+    Undecided { unknown: bool },
     /// Too few nodes vote. `unknown` if one of those that do not may act all the same.
     TooFew { unknown: bool },
 }
@@ -55,7 +58,7 @@ impl Ballot {
     /// The verdict, as soon as no answer to come can change it for the better.
     pub(crate) fn verdict(&self) -> Option<Verdict> {
         let enough = majority(self.votes.len());
-        let (mut ok, mut pending, mut absent, mut unknown) = (0, 0, 0, false);
+        let (mut ok, mut busy, mut pending, mut absent, mut unknown) = (0, 0, 0, 0, false);
         let mut highest = Token::MIN;
         for vote in &self.votes {
             match vote {
@@ -64,7 +67,7 @@ impl Ballot {
                     ok += 1;
                     highest = highest.max(*token);
                 }
-                Some(Vote::Busy { .. }) => {}
+                Some(Vote::Busy { .. }) => busy += 1,
                 Some(Vote::None { unknown: may_act }) => {
                     absent += 1;
                     unknown |= may_act;
@@ -77,10 +80,15 @@ impl Ballot {
         if ok + pending >= enough {
             return None;
         }
-        if self.votes.len() - absent < enough {
+        let most_without = self.votes.len() - enough;
+        if busy > most_without {
+            return Some(Verdict::Busy { retry_after: self.free_in(enough - ok) });
+        }
+        if absent > most_without {
             return Some(Verdict::TooFew { unknown });
         }
-        Some(Verdict::Busy { retry_after: self.free_in(enough - ok) })
+        // Those that have not answered yet may still say that it is busy.
+        (busy + pending <= most_without).then_some(Verdict::Undecided { unknown })
     }
 
     /// The token at which a majority stands.
@@ -244,19 +252,31 @@ mod tests {
                 let oks = count(&votes, |vote| matches!(vote, Vote::Ok { .. }));
                 let absent = count(&votes, |vote| matches!(vote, Vote::None { .. }));
                 let pending = votes.iter().filter(|vote| vote.is_none()).count();
+                let busy = count(&votes, |vote| *vote == BUSY);
+                let may_act = count(&votes, |vote| *vote == LOST) > 0;
                 match ballot(&votes).verdict() {
-                    None => assert!(oks < majority(nodes) && oks + pending >= majority(nodes), "{votes:?}"),
+                    None => {
+                        assert!(oks < majority(nodes), "{votes:?}");
+                        let may_be_busy = nodes - busy >= majority(nodes)
+                            && nodes - absent >= majority(nodes)
+                            && nodes - busy - pending < majority(nodes);
+                        assert!(oks + pending >= majority(nodes) || may_be_busy, "{votes:?}");
+                    }
                     Some(Verdict::Granted { .. }) => assert!(oks >= majority(nodes), "{votes:?}"),
                     Some(Verdict::Commit { token: highest }) => {
                         assert!(oks >= majority(nodes) && highest == token(2), "{votes:?}");
                     }
                     Some(Verdict::Busy { .. }) => {
+                        assert!(nodes - busy < majority(nodes), "a silent node could decide: {votes:?}");
+                    }
+                    Some(Verdict::Undecided { unknown }) => {
                         assert!(oks + pending < majority(nodes), "{votes:?}");
+                        assert!(oks + pending + absent >= majority(nodes), "{votes:?}");
                         assert!(nodes - absent >= majority(nodes), "{votes:?}");
+                        assert_eq!(unknown, may_act, "{votes:?}");
                     }
                     Some(Verdict::TooFew { unknown }) => {
                         assert!(nodes - absent < majority(nodes), "{votes:?}");
-                        let may_act = count(&votes, |vote| *vote == LOST) > 0;
                         assert_eq!(unknown, may_act, "{votes:?}");
                     }
                 }
@@ -282,7 +302,7 @@ mod tests {
         assert_eq!(retry(&[busy(30), busy(10), Some(ok(1))]), Some(10));
         let never = Some(Vote::Busy { free_in: None });
         assert_eq!(retry(&[never, never, busy(10)]), None);
-        assert_eq!(retry(&[busy(30), Some(DOWN), Some(ok(1))]), Some(30));
+        assert_eq!(retry(&[busy(30), busy(10), Some(DOWN)]), Some(30));
     }
 
     /// Every way in which so many nodes can have answered, in the order of their answers.

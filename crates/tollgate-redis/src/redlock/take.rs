@@ -72,7 +72,7 @@ impl RedlockBackend {
                 under_way.settle();
                 return Ok(match ended {
                     Ended::With(attempt) => Some(attempt),
-                    Ended::Overtaken(_) => None,
+                    Ended::Overtaken(_) | Ended::Undecided(_) => None,
                 });
             }
             _ => self.give_back_from(claim, &links, |node| taken[node]).await,

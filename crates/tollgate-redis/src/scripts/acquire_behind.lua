@@ -1,6 +1,7 @@
 -- Waits for one of ours that holds the lock alone, or is refused because of it, before anything is known of crowds.
 --
--- ARGV: 1 owner, 2 kind, 3 ttl, 4 "SENT CHANNEL DETAILS", 5 wait (1 or 0)
+-- ARGV: 1 owner, 2 kind, 3 ttl, 4 "SENT CHANNEL DETAILS", 5 wait (1 or 0); of a waiter that asks again also 6 until
+-- when it has a queue position and 7 when the lease ends that it waits for, as it was told, in ms; 0 for no end
 -- Answers "granted TOKEN SENT NOW", "queued AHEAD FREE-IN NOW WHOSE" or "busy AHEAD FREE-IN NOW WHOSE", with spaces
 -- between the words: to read a list takes a client longer.
 

@@ -3,8 +3,11 @@
 use std::time::{Duration, Instant};
 
 use crate::redlock_support::Nodes;
-use crate::support::{cli, locks, until};
-use tollgate_core::{ErrorKind, Guard, Locks, Release, Result};
+use crate::support::{backend, cli, locks, until};
+use tollgate_core::{
+    Attempt, Backend, BootClock, Claim, Clock, Deadline, ErrorKind, Guard, Keeper, LockName, Locks,
+    LossCause, Mode, Release, Result,
+};
 use tollgate_testkit::engines::{self, Config, Data, Engine};
 use tollgate_testkit::proxy::{Deed, Discard, Proxy, Resp, Which};
 
@@ -53,10 +56,10 @@ async fn a_waiter_keeps_its_place_over_a_restart_that_keeps_the_data() {
 }
 
 #[tokio::test]
-async fn a_waiter_is_in_when_redis_comes_back_and_has_forgotten_the_holder() {
+async fn a_waiter_is_in_when_redis_comes_back_empty_and_the_lease_it_lost_is_over() {
     let engine = engines::private(&Config::redis()).unwrap();
     let (ours, theirs) = (locks(&url(&engine)).await.unwrap(), locks(&url(&engine)).await.unwrap());
-    let held = ours.lock("a").ttl(Duration::from_secs(60)).no_renew().acquire().await.unwrap();
+    let held = ours.lock("a").ttl(TTL).no_renew().acquire().await.unwrap();
     let waiting = waiter(&engine, &theirs).await;
     engine.kill();
     stay_away(&waiting).await;
@@ -207,5 +210,49 @@ async fn a_waiter_outlasts_a_majority_that_is_away() {
     nodes.restart(0, Data::Kept);
     nodes.restart(1, Data::Kept);
     let guard = tokio::time::timeout(Duration::from_secs(30), waiting).await.unwrap().unwrap().unwrap();
+    assert!(guard.token() > held.token());
+}
+
+/// A holder that is not renewed may rely on its lease until its deadline, whatever Redis has forgotten.
+#[tokio::test]
+async fn a_waiter_that_redis_forgot_gets_in_only_when_the_lease_of_the_holder_is_over() {
+    let clock = BootClock::new(Keeper::global().unwrap());
+    for mode in [Mode::Exclusive, Mode::Shared, Mode::permit(2).unwrap()] {
+        let engine = engines::private(&Config::redis()).unwrap();
+        let (ours, theirs) = (backend(&url(&engine)).await.unwrap(), backend(&url(&engine)).await.unwrap());
+        let claim =
+            |mode, seconds| Claim::new(LockName::new("a").unwrap(), mode, Duration::from_secs(seconds));
+        // The lease is longer than the waiter's ttl.
+        let Attempt::Granted(held) = ours.try_acquire(&claim(Mode::Exclusive, 4)).await.unwrap() else {
+            panic!("it is free")
+        };
+        let waits = claim(mode, 2);
+        let waiting = tokio::spawn(async move { theirs.acquire(&waits).await });
+        until("it waits", async || cli(engine.address(), &["EXISTS", "{lock:a}:queue"]) == "1").await;
+        cli(engine.address(), &["FLUSHALL"]);
+        let granted = waiting.await.unwrap().unwrap();
+        let Deadline::At(deadline) = held.deadline else { panic!("a lease has a deadline") };
+        assert!(clock.now() >= deadline, "{mode:?}: {:?} too early", deadline.since(clock.now()));
+        assert!(granted.token > held.token);
+        assert_eq!(ours.release(&held).await.unwrap(), Release::AlreadyLost);
+    }
+}
+
+#[tokio::test]
+async fn a_holder_that_redis_forgot_hears_of_it_before_a_waiter_is_in() {
+    let engine = engines::private(&Config::redis()).unwrap();
+    let (ours, theirs) = (locks(&url(&engine)).await.unwrap(), locks(&url(&engine)).await.unwrap());
+    // It renews every 2 s, and the waiter asks after one.
+    let ttl = Duration::from_secs(6);
+    let held = ours.lock("a").ttl(ttl).acquire().await.unwrap();
+    let waiting = tokio::spawn(theirs.lock("a").ttl(ttl).acquire());
+    until("it waits", async || cli(engine.address(), &["EXISTS", "{lock:a}:queue"]) == "1").await;
+    cli(engine.address(), &["FLUSHALL"]);
+    assert_eq!(held.lost().await, LossCause::Gone);
+    assert!(!waiting.is_finished(), "both are in");
+    // Neither a new claim nor another client gets ahead of the waiter.
+    until("the waiter is back", async || cli(engine.address(), &["EXISTS", "lock:a"]) == "1").await;
+    assert!(ours.lock("a").try_acquire().await.unwrap().is_none());
+    let guard = waiting.await.unwrap().unwrap();
     assert!(guard.token() > held.token());
 }

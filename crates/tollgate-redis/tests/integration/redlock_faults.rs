@@ -71,7 +71,8 @@ async fn somebody_in_the_way_and_a_stopped_node_cost_one_time_out_at_most() {
     nodes.node(2).pause();
     let started = Instant::now();
     for _ in 0..20 {
-        assert!(locks.lock("b").ttl(MAX_TTL).try_acquire().await.unwrap().is_none());
+        let error = locks.lock("b").ttl(MAX_TTL).try_acquire().await.unwrap_err();
+        assert!(error.to_string().contains(&nodes.label(2)), "{error}");
     }
     assert_few_time_outs(started.elapsed(), 20);
     assert_eq!(nodes.value(1, "b").await, None, "nothing is left of what was refused");
@@ -344,4 +345,39 @@ async fn clients_that_live_for_a_moment_bring_a_node_back() {
         nodes.votes(2).await
     })
     .await;
+}
+
+/// One node has the lock for another client, one is free, and the third could decide either way.
+#[tokio::test]
+async fn a_lock_is_not_busy_as_long_as_a_silent_node_could_make_a_majority() {
+    let nodes = Nodes::three().await;
+    let locks = nodes.locks().await;
+    passages(&locks, "a", 1).await;
+    let take = async |node| nodes.raw::<String>(node, &["SET", "lock:a", "another client's"]).await;
+    take(0).await;
+    nodes.node(2).pause();
+    let attempt = async || locks.lock("a").ttl(MAX_TTL).try_acquire().await;
+    let silent = [ErrorKind::Indeterminate, ErrorKind::Unavailable];
+    for _ in 0..2 {
+        let error = attempt().await.unwrap_err();
+        assert!(silent.contains(&error.kind()), "{error}");
+        assert!(error.to_string().contains(&nodes.label(2)), "{error}");
+    }
+    let waiting = locks.lock("a").ttl(MAX_TTL).wait(Duration::from_millis(1500)).try_acquire();
+    let error = waiting.await.unwrap_err();
+    assert!(silent.contains(&error.kind()), "{error}");
+    // With two busy nodes no answer of the third matters.
+    take(1).await;
+    assert!(attempt().await.unwrap().is_none());
+    let _: u64 = nodes.raw(1, &["DEL", "lock:a"]).await;
+    // A claim without a limit waits until the third decides.
+    let waiting = tokio::spawn(locks.lock("a").ttl(MAX_TTL).acquire());
+    let since = Instant::now();
+    while since.elapsed() < MAX_TTL {
+        assert!(!waiting.is_finished(), "{:?}", waiting.await);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    nodes.node(2).resume();
+    let granted = tokio::time::timeout(PATIENCE, waiting).await.unwrap().unwrap();
+    granted.unwrap().check().unwrap();
 }

@@ -184,3 +184,33 @@ async fn progress_after_the_stall_does_not_revive() {
     guard.progress();
     expect_kind(guard.check(), ErrorKind::Lost);
 }
+
+/// As a server that is short of time: it answers over an open connection, only not soon.
+#[tokio::test]
+async fn a_renewal_that_is_answered_late_but_before_the_deadline_counts() {
+    const TTL: Duration = ms(3000);
+    struct Slow(Arc<dyn Backend>);
+    impl Layer for Slow {
+        fn inner(&self) -> &dyn Backend {
+            &*self.0
+        }
+        fn extend<'a>(
+            &'a self,
+            grant: &'a Grant,
+            ttl: Duration,
+            _: Option<&'a Details>,
+        ) -> BoxFuture<'a, Result<Extension>> {
+            Box::pin(async move {
+                let extended = self.0.extend(grant, ttl, None).await;
+                // Longer than a renewal may take before the next is sent.
+                tokio::time::sleep(ttl / 3).await;
+                extended
+            })
+        }
+    }
+    let locks = locks(&altered(Slow(memory())));
+    let guard = locks.lock("slow").ttl(TTL).acquire().await.unwrap();
+    let lost = tokio::time::timeout(TTL * 3, guard.lost()).await;
+    assert!(lost.is_err(), "every renewal was answered before the deadline: {lost:?}");
+    guard.release().await.unwrap();
+}
