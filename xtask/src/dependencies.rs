@@ -50,7 +50,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Stands before files and services, and takes whatever gate it is given. A fenced file has its mark in a file, too.
     ("tollgate-fence", &["tollgate-core", "tollgate-local"]),
     // Nothing depends on the command line or the test kit.
-    ("tollgate-cli", &["tollgate", "tollgate-bench", "tollgate-fence"]),
+    ("tollgate-cli", &["tollgate", "tollgate-bench", "tollgate-fence", "tollgate-server"]),
     // Needs to know where `file:` has its folder, to put a plain lock beside it.
     ("tollgate-bench", &["tollgate", "tollgate-local"]),
     ("tollgate-testkit", &["tollgate-core", "tollgate-engine"]),
