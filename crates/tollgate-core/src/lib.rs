@@ -168,7 +168,7 @@ pub use backend::{
 };
 pub use capabilities::Capabilities;
 pub use checkup::{Checkup, Finding, Severity};
-pub use claim::{Claim, Details};
+pub use claim::{Claim, Details, WaitStatus};
 pub use client::Locks;
 pub use clock::{BootClock, Clock};
 pub use election::{Election, Leader};

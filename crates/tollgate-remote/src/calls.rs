@@ -7,7 +7,9 @@ use std::task::Waker;
 use std::time::Duration;
 
 use tokio::sync::{broadcast, mpsc, oneshot};
-use tollgate_core::{Age, Claim, Conflict, Event, LockState, Moment, OwnerId, PartyHandle, Token};
+use tollgate_core::{
+    Age, Claim, Conflict, Event, LockState, Moment, OwnerId, PartyHandle, Token, WaitStatus,
+};
 use tollgate_proto::frame::{Call, Malformed, Reply};
 
 use crate::details;
@@ -71,20 +73,23 @@ pub(crate) enum Told {
 
 /// A claim whose acquire is open, as far as the connection must know it.
 pub(crate) struct Waiting {
-    claim: tollgate_core::Claim,
+    ttl: Duration,
+    status: WaitStatus,
+    party: Option<PartyHandle>,
     was_queued: Arc<AtomicBool>,
 }
 
 impl Waiting {
     pub(crate) fn new(claim: &Claim, was_queued: Arc<AtomicBool>) -> Self {
-        Self { claim: claim.clone(), was_queued }
+        let (status, party) = (claim.wait_status.clone(), claim.party.clone());
+        Self { ttl: claim.ttl, status, party, was_queued }
     }
 
     fn queued(&self, age: Option<Age>) {
-        if let (Some(party), Some(age)) = (&self.claim.party, age) {
-            PartyHandle::note(party, age);
+        if let (Some(party), Some(age)) = (&self.party, age) {
+            party.note(age);
         }
-        self.claim.wait_status.set_queued();
+        self.status.set_queued();
         self.was_queued.store(true, Ordering::Release);
     }
 }
@@ -165,7 +170,7 @@ impl Calls {
     /// Whether claims wait whose hand-overs count from the last call that was sent.
     pub(crate) fn has_waiting(&mut self) -> bool {
         let ttls = self.open.values().filter_map(|open| match open {
-            Open::Acquire { waiting, is_queued: true, .. } => Some(waiting.claim.ttl),
+            Open::Acquire { waiting, is_queued: true, .. } => Some(waiting.ttl),
             _ => None,
         });
         let shortest = ttls.min();
@@ -198,7 +203,7 @@ impl Calls {
                 if let Some(Open::Acquire { waiting, is_queued, .. }) = self.open.get_mut(&number) {
                     waiting.queued(age);
                     *is_queued = true;
-                    self.look = self.look.min(waiting.claim.ttl / 3);
+                    self.look = self.look.min(waiting.ttl / 3);
                 }
                 return Ok(());
             }

@@ -62,7 +62,7 @@ pub(crate) async fn refuse(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
     Reply::Refused(Refusal::OnlyHttp).write(0, &mut bytes);
     let refusing = async {
         // A connection that is closed with its greeting unread may lose the answer.
-        stream.read(&mut [0; 256]).await?;
+        let _greeting = stream.read(&mut [0; 256]).await?;
         stream.write_all(&bytes).await?;
         stream.shutdown().await
     };
