@@ -110,7 +110,7 @@ fn work(shared: &Shared, client: usize, ttl_ms: u64, keeps: bool) {
             raise(&shared.counters, name);
             *shared.raised.lock().unwrap().entry(name.to_owned()).or_default() += 1;
         }
-        if keeps && client % 5 == 0 && number % 3 == 0 {
+        if keeps && client.is_multiple_of(5) && number.is_multiple_of(3) {
             // Hold on until the server was killed, and ask the next one.
             let before = shared.kills.load(Ordering::Relaxed);
             while shared.kills.load(Ordering::Relaxed) == before && !shared.over.load(Ordering::Relaxed) {

@@ -2,7 +2,7 @@
 //!
 //! [`serve`] is one connection. It reads everything that has arrived, applies it to the table, and
 //! writes all answers at once; there is no task, channel or boxed future for a call. What the table
-//! answers later goes into the connection's [`Outbox`](outbox::Outbox) and wakes it.
+//! answers later goes into the connection's outbox and wakes it.
 //!
 //! # Invariants
 //!

@@ -84,8 +84,8 @@ pub(super) async fn acquire(
                 confirmed => confirmed,
             };
             attached.settle();
-            let answers = confirmed?.iter().map(|grant| answered(grant, owner, arrived.1)).collect();
-            answers
+            let confirmed = confirmed?;
+            confirmed.iter().map(|grant| answered(grant, owner, arrived.1)).collect()
         }
     }
 }

@@ -90,7 +90,7 @@ pub(super) fn grant_of(name: &LockName, owner: &Owner) -> Result<Grant, Problem>
 }
 
 fn unhex(text: &str) -> Option<String> {
-    if text.len() % 2 != 0 || !text.is_ascii() {
+    if !text.len().is_multiple_of(2) || !text.is_ascii() {
         return None;
     }
     let bytes = (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok());
