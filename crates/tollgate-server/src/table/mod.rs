@@ -12,6 +12,7 @@
 //! - A withdrawn claim is never granted afterwards, also if its acquire arrives late.
 //!   (test: table::a_late_acquire_of_a_withdrawn_claim_is_refused)
 
+mod acquire;
 mod answer;
 mod claims;
 mod ended;
@@ -20,9 +21,11 @@ mod keep;
 mod request;
 mod state;
 mod told;
+mod view;
 
 pub use answer::{Answer, Granted};
 pub use happenings::Happened;
 pub use request::{Acquire, Key, Request, Source};
-pub use state::{Held, Table};
+pub use state::Table;
 pub use told::Told;
+pub use view::Held;

@@ -3,29 +3,29 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_core::{Age, Details, Happening, LockName, Mode, Moment, Token};
+use tollgate_core::{Details, Happening, LockName, Moment, Token};
 use tollgate_embedded::durable::{Applied, Batch, Commit, Durable};
-use tollgate_engine::{self as engine, Command, Event, LockView};
+use tollgate_engine::{self as engine, Command, Event};
 
 use super::answer::{Answer, Granted};
-use super::claims::{Attachment, Claim, Claims};
+use super::claims::{Claim, Claims};
 use super::ended::{End, Ended};
-use super::happenings::{Happened, Happenings};
-use super::request::{Acquire, Key, Request, Source};
+use super::happenings::Happenings;
+use super::request::{Key, Request, Source};
 use super::told::Told;
 
 /// What the engine keeps about a holder.
-type Kept = Arc<Details>;
+pub(super) type Kept = Arc<Details>;
 
 /// The lock table with its clients.
 pub struct Table {
     pub(super) engine: Durable<Kept>,
     pub(super) claims: Claims,
-    ended: Ended,
-    happenings: Happenings,
+    pub(super) ended: Ended,
+    pub(super) happenings: Happenings,
     /// Locks whose holders or waiters changed, noted while `is_watched`.
-    changed: Vec<LockName>,
-    is_watched: bool,
+    pub(super) changed: Vec<LockName>,
+    pub(super) is_watched: bool,
     /// Answers that may leave.
     ready: Vec<(Source, Answer)>,
     /// Answers that wait for a commit.
@@ -157,45 +157,6 @@ impl Table {
         std::mem::take(&mut self.ready)
     }
 
-    /// What happened to grants since the last call, as far as it is durable, in order.
-    pub fn take_happened(&mut self) -> Vec<Happened> {
-        std::iter::from_fn(|| self.happenings.pop()).collect()
-    }
-
-    /// Notes from now on which locks change, or no longer.
-    pub fn set_watched(&mut self, is_watched: bool) {
-        self.is_watched = is_watched;
-        self.changed.clear();
-    }
-
-    /// Locks whose holders or waiters changed since the last call; renewals change nothing.
-    pub fn take_changed(&mut self) -> Vec<LockName> {
-        std::mem::take(&mut self.changed)
-    }
-
-    /// Holders and waiters of a lock, without grants that are not durable yet.
-    pub fn inspect(&self, name: &LockName) -> Option<LockView<'_, Kept>> {
-        self.engine.inspect(name).map(|view| self.shown(view))
-    }
-
-    /// The locks at up to `most` positions of the table from `from` on, and where the next page
-    /// begins; see [`Durable::page`].
-    pub fn page(&self, prefix: &str, from: usize, most: usize) -> (Vec<LockView<'_, Kept>>, Option<usize>) {
-        let (views, next) = self.engine.page(prefix, from, most);
-        let shown = views.into_iter().map(|view| self.shown(view));
-        (shown.filter(|view| !(view.holders.is_empty() && view.waiters.is_empty())).collect(), next)
-    }
-
-    fn shown<'a>(&self, mut view: LockView<'a, Kept>) -> LockView<'a, Kept> {
-        view.holders.retain(|holder| self.happenings.is_shown(holder.token));
-        view
-    }
-
-    /// How much the engine holds.
-    pub fn stats(&self) -> engine::Stats {
-        self.engine.stats()
-    }
-
     /// The wait after an unclean start is over.
     pub fn end_wait(&mut self, now: Moment) {
         let events = self.engine.end_wait(now);
@@ -249,111 +210,6 @@ impl Table {
             }
         }
         self.engine.stop(now);
-    }
-
-    /// What is known of a grant.
-    pub fn held(&self, key: &Key) -> Option<Held> {
-        let grant = self.engine.grant(&key.name, key.owner)?;
-        let (mode, ttl, is_revoked) = (grant.mode, grant.ttl, grant.is_revoked);
-        let age = grant.party.and_then(|party| party.age);
-        Some(Held { mode, ttl, is_revoked, age, details: grant.details })
-    }
-
-    /// No token above this one was given.
-    pub fn last_token(&self) -> Option<Token> {
-        self.engine.last_token()
-    }
-
-    /// How many claims wait or have a grant that no client has heard of.
-    pub fn open_claims(&self) -> usize {
-        self.claims.len()
-    }
-
-    fn acquire(&mut self, source: Source, acquire: Acquire, now: Moment) {
-        if self.ended.of(&acquire.key, now).is_some() {
-            return self.answer(source, Answer::Lost, None);
-        }
-        let attachment = Attachment::new(source, &acquire, now);
-        let party = acquire.party.map(|party| party.id);
-        if let Some(claim) = self.claims.get(&acquire.key) {
-            if (claim.mode, claim.party) != (acquire.mode, party) {
-                return self.answer(source, Answer::Mismatch, None);
-            }
-            return self.attach(attachment, &acquire, now);
-        }
-        let key = acquire.key.clone();
-        let hears_of_queue = acquire.hears_of_queue;
-        let is_first = hears_of_queue && acquire.party.is_some_and(|party| party.age.is_none());
-        let mut claim = Claim::new(&acquire, attachment);
-        let applied = self.apply(command(acquire), now);
-        match applied.answer {
-            engine::Answer::Granted(granted) => {
-                // A grant that was answered before has no claim here.
-                let again = !applied.is_new;
-                claim.is_granted = true;
-                claim.is_answered = again;
-                claim.age = granted.age;
-                self.claims.insert(key.clone(), claim);
-                self.claims.set_due(&key, Moment::MAX);
-                match applied.after {
-                    Some(after) => self.hold_back(after, key, granted.token, granted.expires),
-                    None => self.deliver(&key, granted.token, granted.expires, again, now),
-                }
-            }
-            engine::Answer::Queued { ahead, age } => {
-                claim.age = age;
-                self.claims.insert(key, claim);
-                if hears_of_queue {
-                    self.answer(source, Answer::Queued { ahead, age }, applied.after);
-                }
-            }
-            engine::Answer::Busy { ahead, retry_after } => {
-                // Its party has begun to claim, and is told its age.
-                let after = is_first.then(|| self.engine.age(now).1).flatten();
-                self.answer(source, Answer::Busy { ahead, retry_after }, after);
-            }
-            engine::Answer::Deadlock { conflict, .. } => {
-                self.answer(source, Answer::Deadlock(conflict), applied.after)
-            }
-            engine::Answer::Exhausted => self.answer(source, Answer::Exhausted, None),
-            _ => self.answer(source, Answer::NotGranting, None),
-        }
-    }
-
-    /// A request for a claim that is here: it takes over from the request before.
-    fn attach(&mut self, attachment: Attachment, acquire: &Acquire, now: Moment) {
-        let key = &acquire.key;
-        let was_detached = self.claims.get(key).is_some_and(|claim| claim.attachment.is_none());
-        if let Some(displaced) = self.claims.attach(key, attachment) {
-            self.answer(displaced.source, Answer::Moved, None);
-        }
-        let Some(claim) = self.claims.get_mut(key) else { return };
-        claim.can_return |= acquire.can_return;
-        claim.is_part = acquire.is_part;
-        if !claim.is_granted {
-            if acquire.wait.is_zero() {
-                self.give_up(key, now);
-            } else if acquire.hears_of_queue {
-                let age = claim.age;
-                let ahead = self.ahead(key, now);
-                self.answer(attachment.source, Answer::Queued { ahead, age }, None);
-            }
-            return;
-        }
-        self.claims.set_due(key, Moment::MAX);
-        if was_detached {
-            // While its client was gone the grant had only the rest of its place.
-            let ttl = self.claims.get(key).map_or(acquire.ttl, |claim| claim.ttl);
-            self.apply(extend(key, ttl), now);
-        }
-        let applied = self.apply(command(acquire.clone()), now);
-        if let engine::Answer::Granted(granted) = applied.answer {
-            self.forget_held_back(key);
-            match applied.after {
-                Some(after) => self.hold_back(after, key.clone(), granted.token, granted.expires),
-                None => self.deliver(key, granted.token, granted.expires, true, now),
-            }
-        }
     }
 
     pub(super) fn extend(
@@ -605,7 +461,7 @@ impl Table {
     }
 
     /// The client does not wait any longer: the answer that gives up leaves nothing behind.
-    fn give_up(&mut self, key: &Key, now: Moment) {
+    pub(super) fn give_up(&mut self, key: &Key, now: Moment) {
         let ahead = self.ahead(key, now);
         let Some(attachment) = self.claims.remove(key).and_then(|claim| claim.attachment) else { return };
         self.apply(withdrawal(key), now);
@@ -639,43 +495,11 @@ impl Table {
     }
 }
 
-/// A grant, for its holder.
-#[derive(Debug, Clone)]
-pub struct Held {
-    /// How the holder shares the lock.
-    pub mode: Mode,
-    /// The longest time to live that it was given.
-    pub ttl: Duration,
-    /// Whether an operator asked the holder to leave.
-    pub is_revoked: bool,
-    /// The age of the claim's party.
-    pub age: Option<Age>,
-    /// What people see who look.
-    pub details: Arc<Details>,
-}
-
 /// What the engine answered, and whether a grant is new.
 pub(super) struct Done {
     pub(super) answer: engine::Answer,
     pub(super) after: Option<Commit>,
     pub(super) is_new: bool,
-}
-
-fn command(acquire: Acquire) -> Command<Kept> {
-    let wait = !acquire.wait.is_zero();
-    let claim = engine::Claim {
-        name: acquire.key.name,
-        mode: acquire.mode,
-        owner: acquire.key.owner,
-        ttl: acquire.ttl,
-        // The table knows whose client is gone; the engine does not.
-        wait_lease: None,
-        lock_delay: acquire.lock_delay,
-        party: acquire.party,
-        on_deadlock: acquire.on_deadlock,
-        details: acquire.details,
-    };
-    Command::Acquire { claim, wait }
 }
 
 pub(super) fn extend(key: &Key, ttl: Duration) -> Command<Kept> {
