@@ -33,7 +33,7 @@ impl Table {
     }
 
     /// The locks at up to `most` positions of the table from `from` on, and where the next page
-    /// begins; see [`Durable::page`].
+    /// begins; a lock that stays is on one page.
     pub fn page(&self, prefix: &str, from: usize, most: usize) -> (Vec<LockView<'_, Kept>>, Option<usize>) {
         let (views, next) = self.engine.page(prefix, from, most);
         let shown = views.into_iter().map(|view| self.shown(view));
