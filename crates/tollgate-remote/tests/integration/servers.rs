@@ -8,7 +8,7 @@ use tollgate_embedded::durable::Durability;
 use tollgate_remote::{RemoteBackend, RemoteConfig};
 
 use crate::support::Server;
-use crate::{backend, clock, locks};
+use crate::{SECOND, backend, clock, locks, until};
 
 async fn refusal(address: &str) -> Error {
     let config = RemoteConfig::from_url(&format!("tollgate://{address}")).unwrap();
@@ -56,5 +56,20 @@ async fn tokens_go_on_above_a_floor() {
     assert!(guard.token() > floor);
     guard.release().await.unwrap();
     assert!(backend.raise_floor(Token::MAX).await.is_err());
+    server.stop();
+}
+
+#[tokio::test]
+async fn a_holder_renews_over_another_connection_where_the_server_has_no_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::with_room(folder.path(), Durability::Grace, 0, 1);
+    let locks = locks(server.address()).await;
+    let guard = locks.lock("held").ttl(SECOND).acquire().await.unwrap();
+    let error = refusal(&server.address().to_string()).await;
+    assert!(error.is_retryable() && error.to_string().contains("limit of connections"), "{error}");
+    let deadline = guard.deadline();
+    until("the grant is renewed", async || guard.deadline() > deadline).await;
+    guard.check().unwrap();
+    guard.release().await.unwrap();
     server.stop();
 }
