@@ -56,7 +56,9 @@ pub(crate) fn refused(refusal: Refusal) -> Error {
              engine by its own URL"
                 .to_owned()
         }
-        Refusal::Full => return Error::new(ErrorKind::Unavailable, Full.to_string()).caused_by(Full),
+        Refusal::Full => {
+            return Error::new(ErrorKind::Unavailable, Full.to_string()).of_overload().caused_by(Full);
+        }
         Refusal::TooSlow => {
             return Error::new(
                 ErrorKind::Unavailable,

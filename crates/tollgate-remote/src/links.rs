@@ -140,7 +140,7 @@ impl Links {
                 Ok(Err(error)) => failed = Some(error),
                 Err(_) => {
                     let what = format!("{} did not answer within {patience:?}", self.servers[at]);
-                    failed = Some(unreachable(&what));
+                    failed = Some(unreachable(&what).of_overload());
                 }
             }
         }
