@@ -39,6 +39,8 @@ use crate::{holder, show, tell};
 /// mysql, mariadb: version, whether a grant is on the server's disk before it is given, replicas,
 /// Galera, clock, free connections, and the rights of this user.
 ///
+/// tollgate: which addresses answer, what a crash of the server costs, and the longest ttl.
+///
 /// memory: nothing, because its locks live in one process.
 ///
 /// Which failures the locks survive depends on the ?style= of the URL, if it has one.

@@ -22,6 +22,25 @@ pub(crate) fn unreachable(what: &str) -> Error {
     Error::new(ErrorKind::Unavailable, message)
 }
 
+/// The server has no room for another connection.
+#[derive(Debug)]
+struct Full;
+
+impl std::fmt::Display for Full {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(
+            "the lock server has reached its limit of connections; try again, close some, or raise its limits",
+        )
+    }
+}
+
+impl std::error::Error for Full {}
+
+/// Whether the server has no room for another connection.
+pub(crate) fn is_full(error: &Error) -> bool {
+    std::error::Error::source(error).is_some_and(|source| source.is::<Full>())
+}
+
 /// The server does not speak with this client.
 pub(crate) fn refused(refusal: Refusal) -> Error {
     let message = match refusal {
@@ -36,6 +55,9 @@ pub(crate) fn refused(refusal: Refusal) -> Error {
             "this lock server passes its locks on to another engine and answers HTTP alone; connect to that \
              engine by its own URL"
                 .to_owned()
+        }
+        Refusal::Full => {
+            return Error::new(ErrorKind::Unavailable, Full.to_string()).of_overload().caused_by(Full);
         }
         Refusal::TooSlow => {
             return Error::new(

@@ -6,7 +6,7 @@
 //! - `links` has the connections: one for each runtime that uses the client. `link` is one of them,
 //!   as callers see it, and `driver` the task that reads and writes it. `calls` knows which calls
 //!   are open on a connection, and when each was sent.
-//! - `gate` keeps marks on the server.
+//! - `gate` keeps marks on the server, and `doctor` says what a server promises.
 //!
 //! # Invariants
 //!
@@ -27,6 +27,7 @@ mod calls;
 mod capabilities;
 mod config;
 mod details;
+mod doctor;
 mod driver;
 mod error;
 mod events;
@@ -36,4 +37,5 @@ mod links;
 
 pub use backend::RemoteBackend;
 pub use config::{Address, RemoteConfig};
+pub use doctor::examine;
 pub use gate::RemoteGate;

@@ -19,7 +19,7 @@ use crate::address::Socket;
 use crate::calls::Calls;
 use crate::config::Address;
 use crate::driver::drive;
-use crate::error::{not_a_server, refused, unreachable};
+use crate::error::{is_full, not_a_server, refused, unreachable};
 use crate::link::{Link, Shared};
 
 /// How long it may take to connect.
@@ -106,6 +106,14 @@ impl Links {
         }
         let opened = self.open(runtime).await;
         let mut seats = self.seats();
+        if opened.as_ref().is_err_and(is_full) {
+            // A holder whose keeper finds no room must not lose its lock while its program has
+            // other connections.
+            let links = seats.values().filter_map(|seat| seat.link.as_ref());
+            if let Some(link) = links.into_iter().find(|link| !link.is_closed()) {
+                return Ok(link.clone());
+            }
+        }
         let opened = opened.inspect_err(|error| {
             let failed = (Instant::now(), error.kind(), error.to_string());
             seats.entry(runtime).or_default().failed = Some(failed);
@@ -132,7 +140,7 @@ impl Links {
                 Ok(Err(error)) => failed = Some(error),
                 Err(_) => {
                     let what = format!("{} did not answer within {patience:?}", self.servers[at]);
-                    failed = Some(unreachable(&what));
+                    failed = Some(unreachable(&what).of_overload());
                 }
             }
         }

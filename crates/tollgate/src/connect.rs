@@ -112,6 +112,7 @@ pub(crate) fn limit(url: &Url<'_>) -> Result<Option<Duration>> {
     feature = "mysql",
     feature = "postgres",
     feature = "redis",
+    feature = "server",
     feature = "zookeeper"
 ))]
 pub(crate) fn check_layers(url: &Url<'_>) -> Result<()> {

@@ -58,6 +58,13 @@ async fn examine(url: &str) -> Result<Checkup> {
         crate::connect::check_layers(&nodes)?;
         return tollgate_redis::examine_redlock(&crate::redlock::config(&nodes)?).await;
     }
+    #[cfg(feature = "server")]
+    if let Ok(server) = Url::parse(url)
+        && crate::server::SCHEMES.contains(&server.scheme)
+    {
+        crate::connect::check_layers(&server)?;
+        return tollgate_remote::examine(crate::server::config(&server)?).await;
+    }
     #[cfg(feature = "zookeeper")]
     if let Ok(zookeeper) = Url::parse(url)
         && crate::zookeeper::SCHEMES.contains(&zookeeper.scheme)

@@ -157,6 +157,8 @@ pub enum Refusal {
     TooSlow,
     /// This server answers HTTP alone: it passes locks on to another engine.
     OnlyHttp,
+    /// The server has as many connections as it may have, in all or from one address.
+    Full,
 }
 
 /// Why a grant is lost.
@@ -310,6 +312,7 @@ impl<'a> Reply<'a> {
                     Refusal::Malformed => to.u8(1),
                     Refusal::TooSlow => to.u8(2),
                     Refusal::OnlyHttp => to.u8(3),
+                    Refusal::Full => to.u8(4),
                 };
             }
             Self::Granted { token, call, lasts, again, age } => {
@@ -401,6 +404,7 @@ impl<'a> Reply<'a> {
                 1 => Refusal::Malformed,
                 2 => Refusal::TooSlow,
                 3 => Refusal::OnlyHttp,
+                4 => Refusal::Full,
                 _ => return Err(Malformed::Value("refusal")),
             }),
             kind::GRANTED => Self::Granted {

@@ -107,6 +107,7 @@ pub(crate) fn replies() -> Vec<Reply<'static>> {
         Reply::Refused(Refusal::Malformed),
         Reply::Refused(Refusal::TooSlow),
         Reply::Refused(Refusal::OnlyHttp),
+        Reply::Refused(Refusal::Full),
         Reply::Granted {
             token: token(),
             call: 9,

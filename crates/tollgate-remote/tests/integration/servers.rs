@@ -3,12 +3,12 @@
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
-use tollgate_core::{Error, ErrorKind, Token};
+use tollgate_core::{Error, ErrorKind, Severity, Token};
 use tollgate_embedded::durable::Durability;
-use tollgate_remote::{RemoteBackend, RemoteConfig};
+use tollgate_remote::{RemoteBackend, RemoteConfig, examine};
 
 use crate::support::Server;
-use crate::{backend, clock, locks};
+use crate::{SECOND, backend, clock, locks, until};
 
 async fn refusal(address: &str) -> Error {
     let config = RemoteConfig::from_url(&format!("tollgate://{address}")).unwrap();
@@ -57,4 +57,36 @@ async fn tokens_go_on_above_a_floor() {
     guard.release().await.unwrap();
     assert!(backend.raise_floor(Token::MAX).await.is_err());
     server.stop();
+}
+
+#[tokio::test]
+async fn a_holder_renews_over_another_connection_where_the_server_has_no_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::with_room(folder.path(), Durability::Grace, 0, 1);
+    let locks = locks(server.address()).await;
+    let guard = locks.lock("held").ttl(SECOND).acquire().await.unwrap();
+    let error = refusal(&server.address().to_string()).await;
+    assert!(error.is_overload() && error.to_string().contains("limit of connections"), "{error}");
+    let deadline = guard.deadline();
+    until("the grant is renewed", async || guard.deadline() > deadline).await;
+    guard.check().unwrap();
+    guard.release().await.unwrap();
+    server.stop();
+}
+
+#[tokio::test]
+async fn the_doctor_says_what_a_crash_costs_and_which_address_is_away() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let examined = async |url: &str| examine(RemoteConfig::from_url(url).unwrap()).await;
+    for (durability, severity) in [(Durability::Sync, Severity::Fine), (Durability::Grace, Severity::Note)] {
+        let folder = tempfile::tempdir().unwrap();
+        let server = Server::start(folder.path(), durability, 0);
+        let checkup = examined(&format!("tollgate://{}", server.address())).await.unwrap();
+        assert_eq!(checkup.findings[0].severity, severity, "{:?}", checkup.findings);
+        assert!(!checkup.has_problems());
+        let checkup = examined(&format!("tollgate://{closed},{}", server.address())).await.unwrap();
+        assert!(checkup.has_problems() && checkup.findings[0].what.contains(&closed.to_string()));
+        server.stop();
+    }
+    assert_eq!(examined(&format!("tollgate://{closed}")).await.unwrap_err().kind(), ErrorKind::Unavailable);
 }

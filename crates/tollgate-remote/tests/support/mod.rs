@@ -5,6 +5,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::{LocalSet, spawn_local};
 use tollgate_embedded::durable::{Durability, Options, RedbStore};
+use tollgate_server::native::Refusal;
 use tollgate_server::{TableService, native};
 
 /// A server, until it is stopped or dropped.
@@ -33,12 +35,17 @@ enum Order {
 impl Server {
     /// Starts a server on the file in `folder`, at a free port or at `port`.
     pub(crate) fn start(folder: &Path, durability: Durability, port: u16) -> Self {
+        Self::with_room(folder, durability, port, usize::MAX)
+    }
+
+    /// The same with a limit of connections.
+    pub(crate) fn with_room(folder: &Path, durability: Durability, port: u16, room: usize) -> Self {
         let file = folder.join("locks.redb");
         let (ready, started) = mpsc::channel();
         let (orders, given) = oneshot::channel();
         let thread = std::thread::Builder::new()
             .name("lock-server".to_owned())
-            .spawn(move || run(file, durability, port, &ready, given))
+            .spawn(move || run(file, durability, (port, room), &ready, given))
             .expect("a test can start a thread");
         let address = started.recv().expect("the server starts");
         Self { address, orders: Some(orders), thread: Some(thread) }
@@ -79,7 +86,7 @@ impl Drop for Server {
 fn run(
     file: PathBuf,
     durability: Durability,
-    port: u16,
+    (port, room): (u16, usize),
     ready: &mpsc::Sender<SocketAddr>,
     given: oneshot::Receiver<Order>,
 ) {
@@ -94,10 +101,19 @@ fn run(
         ready.send(listener.local_addr().expect("a bound socket has an address")).expect("the test waits");
         let accepting = service.clone();
         spawn_local(async move {
+            let open = Rc::new(());
             while let Ok((stream, _)) = listener.accept().await {
                 // It is slower without.
                 let _ = stream.set_nodelay(true);
-                spawn_local(native::serve(stream, Vec::new(), accepting.clone()));
+                if Rc::strong_count(&open) > room {
+                    spawn_local(native::refuse(stream, Refusal::Full));
+                    continue;
+                }
+                let (service, counted) = (accepting.clone(), open.clone());
+                spawn_local(async move {
+                    native::serve(stream, Vec::new(), service).await;
+                    drop(counted);
+                });
             }
         });
         let mut running = std::pin::pin!(running.run());

@@ -21,7 +21,7 @@ pub use limits::Limits;
 pub use origin::Hosts;
 
 use crate::http::Api;
-use crate::native::{self, MAGIC};
+use crate::native::{self, MAGIC, Refusal};
 use crate::own::TableService;
 use prefixed::Prefixed;
 
@@ -192,9 +192,8 @@ async fn connection(
         // The service itself tells native clients that it stops.
         return match (counted, &server.native) {
             (Ok(_counted), Some(service)) => native::serve(stream, first, service.clone()).await,
-            (Ok(_counted), None) => native::refuse(stream).await,
-            // A client finds that out by the end of its connection.
-            (Err(_), _) => {}
+            (Ok(_counted), None) => native::refuse(stream, Refusal::OnlyHttp).await,
+            (Err(_), _) => native::refuse(stream, Refusal::Full).await,
         };
     }
     let stream = Prefixed::new(first, stream);

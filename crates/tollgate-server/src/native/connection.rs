@@ -56,10 +56,10 @@ where
     }
 }
 
-/// Refuses a connection to a server that has no table of its own.
-pub(crate) async fn refuse(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
+/// Refuses a connection whose first bytes were read.
+pub async fn refuse(mut stream: impl AsyncRead + AsyncWrite + Unpin, refusal: Refusal) {
     let mut bytes = Vec::new();
-    Reply::Refused(Refusal::OnlyHttp).write(0, &mut bytes);
+    Reply::Refused(refusal).write(0, &mut bytes);
     let refusing = async {
         // A connection that is closed with its greeting unread may lose the answer.
         let _greeting = stream.read(&mut [0; 256]).await?;

@@ -21,7 +21,6 @@ mod outbox;
 mod registry;
 mod shown;
 
-pub(crate) use connection::refuse;
-pub use connection::serve;
+pub use connection::{refuse, serve};
 pub(crate) use registry::Registry;
-pub use tollgate_proto::frame::MAGIC;
+pub use tollgate_proto::frame::{MAGIC, Refusal};

@@ -363,7 +363,7 @@ impl Table {
                 Event::Revoked { name, owner, token } => {
                     self.note_change(&name);
                     self.happenings.ended(name.clone(), token, Happening::Revoked, after);
-                    self.told.push(Told::Revoked(owner));
+                    self.told.extend([Told::Revoked(owner), Told::Over(owner)]);
                     let key = Key { name, owner };
                     self.detach_for_good(&key);
                     self.ended.note(&key, End::Lost, now);

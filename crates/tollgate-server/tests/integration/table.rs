@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tollgate_core::{Details, LockName, Mode, Moment, OnDeadlock, OwnerId, Token};
 use tollgate_embedded::durable::{Durability, Options, Row, Store, StoreError, Write, start};
-use tollgate_server::table::{Acquire, Answer, Granted, Key, Request, Source, Table};
+use tollgate_server::table::{Acquire, Answer, Granted, Key, Request, Source, Table, Told};
 
 /// A disk that is always there, and forgets.
 struct NoDisk;
@@ -286,6 +286,20 @@ fn a_client_that_hears_of_the_queue_is_told_at_once_that_it_waits() {
     assert_eq!(server.answers(), [(waiter, Answer::Moved), (again, Answer::Queued { ahead: 1, age: None })]);
     server.send(1, Request::Release(key("a", 1)));
     assert!(server.answers().iter().any(|(to, answer)| *to == again && matches!(answer, Answer::Granted(_))));
+}
+
+#[test]
+fn a_holder_is_told_of_a_break_and_nothing_is_told_after_the_end() {
+    for by_force in [false, true] {
+        let mut server = Server::new(Durability::Sync);
+        let holder = server.acquire(1, acquire("a", 1));
+        let token = server.granted(holder).token;
+        server.send(2, Request::Break { name: key("a", 1).name, token, by_force });
+        server.send(1, Request::Release(key("a", 1)));
+        server.answers();
+        let owner = OwnerId::from_bits(1);
+        assert_eq!(server.table.take_told(), [Told::Revoked(owner), Told::Over(owner)]);
+    }
 }
 
 #[test]
