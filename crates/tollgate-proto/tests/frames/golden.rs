@@ -5,7 +5,7 @@ use tollgate_types::{LockName, Mode};
 
 use crate::samples::{calls, replies};
 
-const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/frames-v1.txt");
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/frames/golden-v1.txt");
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
