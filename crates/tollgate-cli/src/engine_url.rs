@@ -49,7 +49,7 @@ impl UrlArg {
     /// The URL that was asked for, or the default.
     pub(crate) fn resolve(&self) -> Result<String> {
         let url = self.given()?.unwrap_or_else(|| DEFAULT.to_owned());
-        passwords::complete(url)
+        passwords::complete(of_server(url))
     }
 
     /// The URL as it was given; `None` if it was given nowhere.
@@ -84,6 +84,14 @@ pub(crate) struct EngineArg {
     url: UrlArg,
 }
 
+/// A lock server announces itself as http://HOST:PORT; its native protocol is on the same port.
+fn of_server(url: String) -> String {
+    match url.strip_prefix("http://") {
+        Some(server) => format!("tollgate://{}", server.trim_end_matches('/')),
+        None => url,
+    }
+}
+
 impl EngineArg {
     /// The URL that was asked for, or the default.
     pub(crate) fn resolve(&self) -> Result<String> {
@@ -95,7 +103,7 @@ impl EngineArg {
         let url = self.either().given()?;
         let url =
             url.ok_or_else(|| Error::invalid(format!("no engine is named; write for example {example}")))?;
-        passwords::complete(url)
+        passwords::complete(of_server(url))
     }
 
     fn either(&self) -> UrlArg {

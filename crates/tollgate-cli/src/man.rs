@@ -29,7 +29,7 @@ pub(crate) struct ManArgs {
 
 /// Every sub-command and its page. They are listed here because a command cannot ask clap for its
 /// siblings.
-const PAGES: [(&str, &str); 18] = [
+const PAGES: [(&str, &str); 19] = [
     ("run", "tollgate-run"),
     ("acquire", "tollgate-acquire"),
     ("extend", "tollgate-extend"),
@@ -45,6 +45,7 @@ const PAGES: [(&str, &str); 18] = [
     ("ttl", "tollgate-ttl"),
     ("redlock-init", "tollgate-redlock-init"),
     ("fence-proxy", "tollgate-fence-proxy"),
+    ("serve", "tollgate-serve"),
     ("sql-schema", "tollgate-sql-schema"),
     ("completions", "tollgate-completions"),
     ("man", "tollgate-man"),

@@ -61,6 +61,10 @@ pub struct KeptItem {
     /// One of those of the schema `KeepState`, to which later servers may add.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub state: Open<KeepState>,
+    /// `held`: the owner to go on with, if the claim was granted meanwhile and that owner is longer
+    /// than the one of the item.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Owner>,
     /// `held`: the fencing token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::words::Token>))]

@@ -25,6 +25,8 @@ use settings::Settings;
 
 pub(crate) use settings::Given;
 
+/// The ttl that clients ask for, unless they name one.
+const DEFAULT_TTL: Duration = Duration::from_secs(30);
 /// How long a stop waits for calls that are under way; a stop takes at most 10 s in all.
 const PATIENCE: Duration = Duration::from_secs(8);
 
@@ -32,7 +34,8 @@ const PATIENCE: Duration = Duration::from_secs(8);
 ///
 /// Without options the server listens on 127.0.0.1:7420 and keeps its locks in
 /// $XDG_STATE_HOME/tollgate/server, or ~/.local/state/tollgate/server. When it is ready, it prints
-/// its address. GET /openapi.json describes the API.
+/// its address. Then `curl -f -d '{"name": "backup"}' http://127.0.0.1:7420/v1/acquire` takes a
+/// lock, and GET /openapi.json describes the API. With --check-config nothing is served.
 ///
 /// SIGTERM and SIGINT stop the server: calls that are under way are answered, all locks stay held,
 /// and the server exits with code 0 within 10 s. After a crash, `sync` knows every lock that was
@@ -62,12 +65,9 @@ pub(crate) struct ServeArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  tollgate serve
-  tollgate serve --listen 127.0.0.1:0 --data ./locks --durability grace
-  tollgate serve --config server.toml --check-config
-  tollgate serve --store redis://127.0.0.1/
-
-  curl -f -d '{\"name\": \"backup\"}' http://127.0.0.1:7420/v1/acquire";
+  tollgate serve --check-config
+  tollgate serve -d ./locks --durability grace --check-config
+  tollgate serve --store redis://127.0.0.1/ --check-config";
 
 pub(crate) async fn run(args: ServeArgs) -> Result<Exit> {
     let settings = Settings::of(args.given, args.config.as_deref())?;
@@ -136,22 +136,37 @@ fn server(settings: &Settings, service: Rc<dyn Service>, native: Option<TableSer
 
 /// Serves locks of our own.
 async fn serve_table(settings: Settings, json: bool, mut signals: Signals) -> Result<Exit> {
+    // First everything that may fail for another reason than the store: opening the store ends the
+    // clean stop of the last run.
+    let (listeners, url) = listeners(&settings).await?;
     let folder = folder::Folder::lock(&settings.data)?;
-    let store = RedbStore::open(&folder.store()).map_err(of_store)?;
+    let is_new = folder.check(settings.token_floor.is_some())?;
+    let store = RedbStore::open(&folder.store()).map_err(|error| {
+        if is_new {
+            folder.forget();
+        }
+        of_store(error)
+    })?;
     let options = Options {
         durability: settings.durability,
         token_floor: settings.token_floor,
         longest: settings.max_ttl,
     };
     let (service, running) = TableService::open(store, &options).map_err(of_store)?;
-    let (listeners, url) = listeners(&settings).await?;
+    folder.mark()?;
     let server = server(&settings, Rc::new(service.clone()), Some(service.clone()));
     let (stop, stopped) = watch::channel(false);
     let listening = tokio::task::spawn_local(listen::serve(Rc::new(server), listeners, stopped, PATIENCE));
-    announce(&settings, &url, json, &service).await?;
-
     let mut driving = tokio::task::spawn_local(Running::run(running));
+    let announced = announce(&settings, &url, json, &service).await;
     let ended = tokio::select! {
+        biased;
+        // Nothing can be told to the program that started the server: it stops cleanly.
+        () = std::future::ready(()), if announced.is_err() => {
+            service.stop();
+            stop.send_replace(true);
+            driving.await
+        }
         signal = signals.next() => {
             tell::note(&format!("stopping (signal {signal}): no new locks; held locks stay held"));
             service.stop();
@@ -168,8 +183,11 @@ async fn serve_table(settings: Settings, json: bool, mut signals: Signals) -> Re
     })?;
     // Calls that were under way are answered even when the disk has failed.
     let _ = listening.await;
+    if let Some(path) = &settings.unix {
+        let _ = std::fs::remove_file(path);
+    }
     ended.map_err(of_store)?;
-    Ok(Exit::OK)
+    announced.map(|()| Exit::OK)
 }
 
 /// Prints the one line that says that the server is ready.
@@ -180,6 +198,13 @@ async fn announce(settings: &Settings, url: &str, json: bool, service: &TableSer
             "the last run did not stop cleanly, or --token-floor was raised: nothing is granted for {:.1} s, \
              until every lock of the time before has expired",
             wait.as_secs_f64()
+        ));
+    }
+    if settings.max_ttl < DEFAULT_TTL {
+        tell::note(&format!(
+            "--max-ttl {:?} is shorter than the ttl that clients ask for by default (30 s): they have to name a \
+             shorter one",
+            settings.max_ttl
         ));
     }
     let line = match json {

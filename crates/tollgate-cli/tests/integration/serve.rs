@@ -88,6 +88,7 @@ fn a_stop_answers_the_calls_under_way_and_every_lock_stays_held() {
         assert_eq!(server.running.code(), 0);
         assert!(began.elapsed() < Duration::from_secs(10), "it took {:?}", began.elapsed());
         for refused in [waiting.join().unwrap(), keeping.join().unwrap()] {
+            assert!(refused.head.contains("retry-after: "), "{refused:?}");
             assert_eq!(
                 (refused.status, refused.body["type"].as_str()),
                 (503, Some("urn:tollgate:problem:unavailable"))
@@ -244,6 +245,83 @@ fn a_store_that_cannot_be_read_is_refused_with_its_name_and_what_to_do() {
         assert_eq!(output.status.code(), Some(69), "{stderr}");
         assert!(stderr.contains("locks.redb") && stderr.contains("--token-floor"), "{stderr}");
         assert!(!stderr.contains("panicked"), "{stderr}");
+    }
+}
+
+#[test]
+fn a_start_that_fails_costs_no_lock() {
+    for durability in ["sync", "grace"] {
+        let sandbox = Sandbox::new();
+        let mut server = Server::start(&sandbox, "127.0.0.1:0", &["--durability", durability]);
+        let grant = server.client().acquire("held");
+        server.running.signal(Signal::TERM);
+        assert_eq!(server.running.code(), 0);
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap().to_string();
+        std::fs::write(sandbox.path("file"), "").unwrap();
+        for arguments in [["--listen", &address], ["--unix", "file"]] {
+            let mut command = vec!["serve", "--data", "data", "--durability", durability];
+            if arguments[0] != "--listen" {
+                command.extend(["--listen", "127.0.0.1:0"]);
+            }
+            command.extend(arguments);
+            assert_eq!(sandbox.output(&command).status.code(), Some(69), "{command:?}");
+        }
+        // Nor does one whose announcement nothing can read.
+        let mut command = sandbox.tollgate(&[
+            "serve",
+            "--data",
+            "data",
+            "--durability",
+            durability,
+            "--listen",
+            "127.0.0.1:0",
+        ]);
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        assert_eq!(command.stdout(full).status().unwrap().code(), Some(69));
+        let server = Server::start(&sandbox, "127.0.0.1:0", &["--durability", durability]);
+        assert_eq!(server.client().post("/v1/extend", &grant).unwrap().status, 200, "{durability}");
+    }
+}
+
+#[test]
+fn a_store_that_is_gone_is_noticed_and_is_readable_for_its_user_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let sandbox = Sandbox::new();
+    std::fs::create_dir(sandbox.path("data")).unwrap();
+    let mut server = Server::start(&sandbox, "127.0.0.1:0", &[]);
+    let grant = server.client().acquire("a");
+    let store = sandbox.path("data/locks.redb");
+    assert_eq!(std::fs::metadata(&store).unwrap().permissions().mode() & 0o777, 0o600);
+    server.running.signal(Signal::KILL);
+    server.running.wait();
+    for gone in [false, true] {
+        std::fs::write(&store, "").unwrap();
+        if gone {
+            std::fs::remove_file(&store).unwrap();
+        }
+        let refused = sandbox.output(&["serve", "--listen", "127.0.0.1:0", "--data", "data"]);
+        assert_eq!(refused.status.code(), Some(69), "{}", text(&refused.stderr));
+        assert!(text(&refused.stderr).contains("--token-floor"), "{}", text(&refused.stderr));
+    }
+    let token = grant["token"].as_u64().unwrap();
+    let options = ["--token-floor", &token.to_string(), "--max-ttl", "1s"];
+    let server = Server::start(&sandbox, "127.0.0.1:0", &options);
+    let next = eventually("it grants when every lost lock is over", || {
+        let answer = server.client().post("/v1/acquire", &json!({"name": "a", "ttl_ms": 1_000})).unwrap();
+        (answer.status == 200).then_some(answer.body)
+    });
+    assert!(next["token"].as_u64() > Some(token));
+}
+
+#[test]
+fn the_address_that_a_server_prints_can_be_pasted() {
+    let sandbox = Sandbox::new();
+    let server = Server::start(&sandbox, "127.0.0.1:0", &[]);
+    let grant = server.client().acquire("a");
+    for url in [format!("http://{}", server.address), format!("http://{}/", server.address)] {
+        let listed = sandbox.output(&["ls", "--json", "--url", &url]);
+        assert!(text(&listed.stdout).contains(&grant["token"].to_string()), "{}", text(&listed.stderr));
     }
 }
 

@@ -48,6 +48,14 @@ mod as_root {
         assert!(refused.head.contains("retry-after: "), "{refused:?}");
         assert_eq!(client.post("/v1/extend", &kept).unwrap().status, 200, "a renewal needs no room");
         assert_eq!(client.post("/v1/release", &left).unwrap().status, 200, "nor does a release");
+        let mut longer = kept.clone();
+        longer["ttl_ms"] = json!(200_000);
+        assert_eq!(
+            client.post("/v1/extend", &longer).unwrap().status,
+            503,
+            "a longer lease has to be stored"
+        );
+        assert_eq!(client.post("/v1/extend", &kept).unwrap().status, 200, "and costs no renewal");
         assert_eq!(client.get("/readyz").unwrap().status, 200);
         std::fs::remove_file(rest).unwrap();
         let granted = eventually("it grants again", || {

@@ -71,6 +71,38 @@ fn serves_locks(url: &str) {
     assert_eq!(first.post("/v1/break", &broken).unwrap().body, json!({"revoked": true}));
     assert_eq!(second.post("/v1/extend", &granted).unwrap().status, 410);
 
+    // A keep hears of a break, and fetches a claim that was granted.
+    let held = first.post("/v1/acquire", &json!({"name": "k", "ttl_ms": 30_000})).unwrap().body;
+    let owner = OWNER.replace('0', "8");
+    let wanted = json!({"name": "k", "owner": owner, "wait_ms": 60_000, "round_ms": 1, "ttl_ms": 30_000});
+    assert_eq!(second.post("/v1/acquire", &wanted).unwrap().status, 409);
+    first.post("/v1/release", &held).unwrap();
+    let items = json!({"items": [{"name": "k", "owner": owner}], "wait_ms": 20_000});
+    let kept = eventually("the claim is granted", || {
+        let kept = second.post("/v1/keep", &items).unwrap().body;
+        (kept["items"][0]["state"] == "held").then(|| kept["items"][0].clone())
+    });
+    let item = json!({"name": "k", "owner": kept["owner"]});
+    assert_eq!(second.post("/v1/extend", &item).unwrap().status, 200, "{kept}");
+    let address = other.address;
+    let items = json!({"items": [item], "wait_ms": 20_000});
+    let keeping = std::thread::spawn(move || Http::new(address).post("/v1/keep", &items).unwrap().body);
+    std::thread::sleep(Duration::from_millis(200));
+    first.post("/v1/break", &json!({"name": "k", "token": kept["token"], "force": true})).unwrap();
+    let broken = keeping.join().unwrap();
+    assert_eq!(broken["items"][0]["state"], "lost", "{broken}");
+
+    // The owner of a shared grant is no owner of an exclusive one.
+    let shared = json!({"name": "m", "owner": OWNER.replace('0', "7"), "mode": "shared", "ttl_ms": 30_000});
+    if !url.starts_with("redlock") {
+        let taken = first.post("/v1/acquire", &shared).unwrap();
+        assert_eq!(taken.status, 200, "{taken:?}");
+        let mut exclusive = shared;
+        exclusive["mode"] = json!("exclusive");
+        let refused = second.post("/v1/acquire", &exclusive).unwrap();
+        assert!([409, 410, 422].contains(&refused.status), "{refused:?}");
+    }
+
     // A set, all or nothing.
     let set = json!({"names": ["s/2", "s/1"], "ttl_ms": 30_000});
     let taken = first.post("/v1/acquire-all", &set).unwrap();
@@ -180,6 +212,27 @@ fn an_engine_that_is_away_is_told_and_nothing_is_granted() {
     assert_eq!(client.get("/healthz").unwrap().status, 200);
     engine.resume();
     eventually("it goes on", || (client.post("/v1/extend", &grant).unwrap().status == 200).then_some(()));
+}
+
+#[test]
+fn a_stop_answers_the_calls_that_wait() {
+    let engine = engines::private(&Config::redis()).unwrap();
+    let sandbox = Sandbox::new();
+    let mut server = start(&sandbox, &url_of(&engine, "redis", "/"), &[]);
+    server.client().post("/v1/acquire", &json!({"name": "a"})).unwrap();
+    let address = server.address;
+    let waiting = std::thread::spawn(move || {
+        Http::new(address).post("/v1/acquire", &json!({"name": "a", "wait_ms": 50_000})).unwrap()
+    });
+    eventually("the claim waits", || {
+        let lock = server.client().get("/v1/lock?name=a").unwrap().body;
+        (lock["waiters"].as_array()?.len() == 1).then_some(())
+    });
+    server.running.signal(Signal::TERM);
+    let refused = waiting.join().unwrap();
+    assert_eq!(refused.status, 503, "{refused:?}");
+    assert!(refused.head.contains("retry-after: "), "{refused:?}");
+    assert_eq!(server.running.code(), 0);
 }
 
 #[test]

@@ -6,6 +6,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Bound;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,6 +31,8 @@ impl DiskFile {
         has_failed: &Arc<AtomicBool>,
     ) -> Result<Self, DatabaseError> {
         let mut options = OpenOptions::new();
+        // It has the secrets of all holders.
+        options.mode(0o600);
         let file: File = options.read(true).write(true).create(may_be_new).truncate(false).open(path)?;
         if !may_be_new && file.metadata()?.len() == 0 {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());

@@ -80,7 +80,7 @@ pub(super) async fn acquire(
             // Before it is settled: a client that is gone by then leaves the grants to their place.
             let confirmed = match confirm(service, grants, proposed.is_some()).await {
                 // The grants may be held: a repeat of the call confirms them again.
-                Err(problem) if problem.kind.known() != Some(ProblemKind::Lost) => return Err(problem),
+                Err(problem) if problem.status >= 500 => return Err(problem),
                 confirmed => confirmed,
             };
             attached.settle();
@@ -161,8 +161,16 @@ async fn confirm(service: &OverService, grants: Vec<Grant>, is_owners: bool) -> 
     }
     let mut confirmed = Vec::with_capacity(grants.len());
     for grant in grants {
-        let longer = service.locks.extend_grant(&grant, grant.ttl).await;
-        confirmed.push(longer.map_err(|error| problem(&error))?);
+        let longer = service.locks.extend_grant(&grant, grant.ttl).await.map_err(|error| problem(&error))?;
+        // The engine knows the claim by its owner id alone, and how it is held by itself.
+        let seen = service.locks.inspect(grant.name.as_str()).await.map_err(|error| problem(&error))?;
+        let holders = seen.map(|lock| lock.holders).unwrap_or_default();
+        let held = holders.iter().find(|holder| holder.token == Some(grant.token));
+        if held.is_some_and(|held| held.mode != grant.mode) {
+            let rule = "is that of a grant with another mode; use a fresh owner";
+            return Err(Problem::invalid("owner", rule));
+        }
+        confirmed.push(longer);
     }
     Ok(confirmed)
 }
@@ -267,67 +275,99 @@ pub(super) fn admit() -> Result<Admitted, Problem> {
     ))
 }
 
-/// Renews grants, and waits for claims until the first change.
+/// How often grants are looked at while a call waits for a change.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Renews grants, and waits for claims until the first change, but for no more than half of the time
+/// that the grants are valid.
 pub(super) async fn keep(service: &OverService, call: proto::Keep) -> Result<Kept, Problem> {
     service.check_writable()?;
     let arrived = (Instant::now(), boottime());
-    let end = arrived.0 + Duration::from_millis(call.wait_ms);
-    let passes = call.items.iter().map(|item| pass(service, item, arrived.1));
-    let mut items: Vec<KeptItem> =
-        futures_util::future::join_all(passes).await.into_iter().collect::<Result<_, _>>()?;
-    let is_waiting = |item: &KeptItem| item.state.known() == Some(KeepState::Waiting);
-    if call.wait_ms > 0 && items.iter().all(|item| item.state.known() != Some(KeepState::Lost)) {
-        let waiting: Vec<usize> = (0..items.len()).filter(|at| is_waiting(&items[*at])).collect();
-        let waits = waiting.iter().map(|&at| {
-            let item = &call.items[at];
-            Box::pin(async move {
+    let mut items = pass_all(service, &call.items, arrived.1).await?;
+    let before: Vec<_> = items.iter().map(|item| item.state.clone()).collect();
+    let valid = items.iter().filter_map(|item| item.valid_ms).min();
+    let wait = call.wait_ms.min(valid.map_or(u64::MAX, |valid| valid / 2));
+    let end = arrived.0 + Duration::from_millis(wait);
+    // A grant that was fetched, and a loss, are news.
+    let is_news = |items: &[KeptItem]| {
+        let states = items.iter().map(|item| item.state.clone());
+        items.iter().any(|item| item.owner.is_some() || item.state.known() == Some(KeepState::Lost))
+            || states.ne(before.iter().cloned())
+    };
+    while !is_news(&items) && Instant::now() < end {
+        let next = end.min(Instant::now() + LOOK_AGAIN);
+        let waiting = (0..items.len()).filter(|at| items[*at].state.known() == Some(KeepState::Waiting));
+        let waits: Vec<_> = waiting
+            .filter_map(|at| {
+                let item = &call.items[at];
                 let key = (vec![item.name.clone()], item.owner.id());
                 let mut attached = service.claims.attach(&key, &service.locks, true)?;
-                attached.outcome(end).await.map(drop)
+                Some(Box::pin(async move { attached.outcome(next).await.map(drop) }))
             })
-        });
-        let waits: Vec<_> = waits.collect();
+            .collect();
         if waits.is_empty() {
-            tokio::time::sleep_until(end).await;
+            tokio::time::sleep_until(next).await;
         } else {
             let _ = futures_util::future::select_all(waits).await;
         }
-        for at in waiting {
-            items[at] = pass(service, &call.items[at], arrived.1).await?;
-        }
+        items = pass_all(service, &call.items, arrived.1).await?;
     }
     Ok(Kept { items })
+}
+
+async fn pass_all(
+    service: &OverService,
+    items: &[proto::KeepItem],
+    arrived: Moment,
+) -> Result<Vec<KeptItem>, Problem> {
+    let passes = items.iter().map(|item| pass(service, item, arrived));
+    futures_util::future::join_all(passes).await.into_iter().collect()
 }
 
 async fn pass(service: &OverService, item: &proto::KeepItem, arrived: Moment) -> Result<KeptItem, Problem> {
     let kept = |state: KeepState| KeptItem {
         name: item.name.clone(),
         state: state.into(),
+        owner: None,
         token: None,
         valid_ms: None,
         ahead: None,
         cause: None,
     };
     let lost = || KeptItem { cause: Some(LossCause::Gone.into()), ..kept(KeepState::Lost) };
+    let held = |answer: proto::Grant| KeptItem {
+        token: Some(answer.token),
+        valid_ms: Some(answer.valid_ms),
+        owner: Some(answer.owner).filter(|owner| *owner != item.owner),
+        ..kept(KeepState::Held)
+    };
     if item.owner.rest().is_none() {
-        // A claim that waits here. A grant is fetched by its acquire, which answers the whole owner.
+        // A claim that was granted is fetched: the answer has the owner to go on with.
         let key = (vec![item.name.clone()], item.owner.id());
-        return Ok(match service.claims.attach(&key, &service.locks, true) {
-            Some(_) => kept(KeepState::Waiting),
-            None => lost(),
-        });
+        let Some(mut attached) = service.claims.attach(&key, &service.locks, true) else { return Ok(lost()) };
+        return match attached.outcome(Instant::now()).await {
+            None => Ok(kept(KeepState::Waiting)),
+            Some(Err(_)) => {
+                attached.settle();
+                Ok(lost())
+            }
+            Some(Ok(grants)) => {
+                let confirmed = confirm(service, grants, true).await?;
+                attached.settle();
+                let answers: Result<Vec<_>, _> =
+                    confirmed.iter().map(|grant| answered(grant, item.owner.id(), arrived)).collect();
+                Ok(answers?.pop().map_or_else(lost, held))
+            }
+        };
     }
     let grant = grant_of(&item.name, &item.owner)?;
     let ttl = item.ttl_ms.map_or(grant.ttl, Duration::from_millis);
     match service.locks.extend_grant(&grant, ttl).await {
-        Ok(longer) => match answered(&longer, item.owner.id(), arrived) {
-            Ok(answer) => Ok(KeptItem {
-                token: Some(answer.token),
-                valid_ms: Some(answer.valid_ms),
-                ..kept(KeepState::Held)
-            }),
-            Err(_) => Ok(lost()),
-        },
+        Ok(longer) => Ok(match answered(&longer, item.owner.id(), arrived) {
+            // The item's own owner goes on to be the right one.
+            Ok(answer) => KeptItem { owner: None, ..held(answer) },
+            Err(_) => lost(),
+        }),
         Err(error) if error.kind() == ErrorKind::Lost => Ok(lost()),
         Err(error) => Err(problem(&error)),
     }

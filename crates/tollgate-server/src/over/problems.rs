@@ -21,6 +21,14 @@ pub(super) fn problem(error: &Error) -> Problem {
     problem
 }
 
+/// 503: another server, or the next run of this one, answers.
+pub(super) fn stopping() -> Problem {
+    let detail = "the server is stopping; repeat the call with the same owner at another server";
+    let mut problem = Problem::new(ProblemKind::Unavailable, detail);
+    problem.retry_after_ms = Some(1000);
+    problem
+}
+
 pub(super) fn unexpected(detail: &str) -> Problem {
     Problem::new(ProblemKind::Unavailable, detail)
 }

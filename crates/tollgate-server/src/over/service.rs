@@ -1,8 +1,8 @@
 //! An engine behind the server as a [`Service`].
 
-use std::cell::Cell;
 use std::rc::Rc;
 
+use tokio::sync::watch;
 use tollgate_core::capabilities::{Adopt, Liveness};
 use tollgate_core::{Error, ErrorKind, Locks};
 use tollgate_proto::{
@@ -24,7 +24,7 @@ pub struct OverService {
     read_only: bool,
     boot: u64,
     started_ms: u64,
-    is_stopping: Rc<Cell<bool>>,
+    stopping: Rc<watch::Sender<bool>>,
 }
 
 impl OverService {
@@ -54,24 +54,41 @@ impl OverService {
 
     fn over(locks: Locks, read_only: bool) -> Self {
         let (boot, started_ms) = (look::boot(), show::unix_ms());
-        Self { locks, claims: Rc::default(), read_only, boot, started_ms, is_stopping: Rc::default() }
+        Self {
+            locks,
+            claims: Rc::default(),
+            read_only,
+            boot,
+            started_ms,
+            stopping: Rc::new(watch::Sender::new(false)),
+        }
     }
 
-    /// The server stops: health says so. Claims under way are withdrawn by [`Locks::close`].
+    /// The server stops: calls that wait are answered so, and health says so. Claims under way are
+    /// withdrawn by [`Locks::close`].
     pub fn stop(&self) {
-        self.is_stopping.set(true);
+        self.stopping.send_replace(true);
     }
 
     pub(super) fn check_writable(&self) -> Result<(), Problem> {
-        if self.is_stopping.get() {
-            let detail = "the server is stopping; repeat the call with the same owner at another server";
-            return Err(Problem::new(ProblemKind::Unavailable, detail));
+        if *self.stopping.borrow() {
+            return Err(super::problems::stopping());
         }
         if self.read_only {
             let detail = "this server only shows locks; it was started with --read-only";
             return Err(Problem::new(ProblemKind::Forbidden, detail));
         }
         Ok(())
+    }
+
+    /// Answers a call that may wait, unless the server stops before.
+    async fn unless_stopped<T>(&self, call: impl Future<Output = Result<T, Problem>>) -> Result<T, Problem> {
+        let mut stopping = self.stopping.subscribe();
+        tokio::select! {
+            biased;
+            answer = call => answer,
+            _ = stopping.wait_for(|stopping| *stopping) => Err(super::problems::stopping()),
+        }
     }
 
     fn info(&self) -> Info {
@@ -93,17 +110,20 @@ impl OverService {
 impl Service for OverService {
     fn acquire(&self, call: Acquire) -> Answering<'_, Grant> {
         Box::pin(async move {
-            let mut grants = calls::acquire(self, vec![call]).await?;
+            let mut grants = self.unless_stopped(calls::acquire(self, vec![call])).await?;
             grants.pop().ok_or_else(super::problems::lost)
         })
     }
 
     fn acquire_all(&self, call: AcquireAll) -> Answering<'_, Grants> {
-        Box::pin(async move { Ok(Grants { grants: calls::acquire(self, call.each()).await? }) })
+        Box::pin(async move {
+            let grants = self.unless_stopped(calls::acquire(self, call.each())).await?;
+            Ok(Grants { grants })
+        })
     }
 
     fn keep(&self, call: Keep) -> Answering<'_, Kept> {
-        Box::pin(calls::keep(self, call))
+        Box::pin(self.unless_stopped(calls::keep(self, call)))
     }
 
     fn extend(&self, call: Extend) -> Answering<'_, Grant> {
@@ -127,7 +147,7 @@ impl Service for OverService {
     }
 
     fn lock(&self, query: LockQuery, known: Option<String>) -> Answering<'_, Looked> {
-        Box::pin(look::lock(self, query, known))
+        Box::pin(self.unless_stopped(look::lock(self, query, known)))
     }
 
     fn locks(&self, query: LocksQuery) -> Answering<'_, proto::Locks> {
@@ -153,6 +173,6 @@ impl Service for OverService {
     }
 
     fn health(&self) -> HealthStatus {
-        if self.is_stopping.get() { HealthStatus::Stopping } else { HealthStatus::Ok }
+        if *self.stopping.borrow() { HealthStatus::Stopping } else { HealthStatus::Ok }
     }
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use tollgate_core::{Conflict, Details, LockName, OwnerId, Party};
 use tollgate_proto::{self as proto, Grant, LossCause, Problem, ProblemKind, Waiting, Waits};
 
-use super::calls::{not_granting, stopping};
+use super::calls::{later, not_granting, stopping};
 use super::driver::{Stopped, TableService};
 use super::look::seen;
-use crate::show::{describe, millis, unix_ms};
+use crate::show::{describe, kind, millis, unix_ms};
 use crate::table::{Acquire, Answer, Granted, Key, Request};
 
 /// Takes a lock, or says why not.
@@ -71,7 +71,7 @@ pub(super) fn refused(service: &TableService, key: &Key, answer: Answer) -> Prob
         Answer::Mismatch => {
             Problem::invalid("owner", "is that of a claim with another mode or party; use a fresh owner")
         }
-        Answer::Exhausted => Problem::new(ProblemKind::Unavailable, "no fencing token is left below 2^53"),
+        Answer::Exhausted => later("no fencing token is left below 2^53"),
         Answer::Lost => {
             let detail = "the claim of this owner is over; use a fresh owner";
             Problem::lost(LossCause::Gone, detail)
@@ -87,16 +87,18 @@ fn with_holders(service: &TableService, name: &LockName, mut problem: Problem) -
 }
 
 pub(super) fn grant(service: &TableService, call: &proto::Acquire, key: &Key, granted: &Granted) -> Grant {
+    // A repeat may ask for another ttl than the claim has.
+    let held = service.held(key);
     Grant {
         name: key.name.clone(),
-        mode: call.mode.into(),
+        mode: held.as_ref().map_or(call.mode, |held| kind(held.mode)).into(),
         limit: call.limit,
         owner: key.owner.into(),
         token: granted.token,
-        ttl_ms: call.ttl_ms,
+        ttl_ms: held.as_ref().map_or(call.ttl_ms, |held| millis(held.ttl)),
         valid_ms: millis(granted.valid),
         again: granted.again,
-        party_age: service.held(key).and_then(|held| held.age),
+        party_age: held.and_then(|held| held.age),
     }
 }
 

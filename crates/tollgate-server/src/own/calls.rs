@@ -12,9 +12,9 @@ use crate::table::{Answer, Key, Request};
 
 pub(super) async fn extend(service: &TableService, call: proto::Extend) -> Result<Grant, Problem> {
     let key = Key { name: call.name.clone(), owner: call.owner.id() };
-    let held = service.held(&key).ok_or_else(lost)?;
+    let held = service.held(&key).ok_or_else(|| unknown(service))?;
     let ttl = call.ttl_ms.map_or(held.ttl, Duration::from_millis);
-    service.check_ttl(millis(ttl), 0)?;
+    service.check_ttl(millis(ttl), millis(held.lock_delay))?;
     let details = call.meta.map(|meta| Arc::new(Details { meta, ..Details::clone(&held.details) }));
     match ask(service, Request::Extend { key, ttl, details }).await? {
         Answer::Granted(granted) => Ok(Grant {
@@ -32,6 +32,7 @@ pub(super) async fn extend(service: &TableService, call: proto::Extend) -> Resul
             let detail = "an operator asked the holder to leave; stop the work and release the lock";
             Err(Problem::lost(LossCause::Revoked, detail))
         }
+        Answer::NotGranting => Err(not_granting(service)),
         _ => Err(lost()),
     }
 }
@@ -46,7 +47,7 @@ pub(super) async fn release(service: &TableService, call: proto::Release) -> Res
         }
     }
     if is_lost {
-        return Err(lost());
+        return Err(unknown(service));
     }
     Ok(Released { released: true, repeated })
 }
@@ -66,6 +67,7 @@ pub(super) async fn break_lock(service: &TableService, call: proto::Break) -> Re
     match ask(service, request).await? {
         Answer::Broken => Ok(Broken::REVOKED),
         Answer::Asked => Ok(Broken::PENDING),
+        _ if service.wait().is_some() => Err(not_granting(service)),
         _ => {
             let detail =
                 format!("no holder has the token {}; look who holds the lock with GET /v1/lock", call.token);
@@ -84,6 +86,7 @@ pub(super) async fn admit(service: &TableService, call: proto::Admit) -> Result<
     match ask(service, Request::Admit { resource, token: call.token, raises }).await? {
         Answer::Admitted { mark } => Ok(Admitted { mark: Some(mark) }),
         Answer::Stale { mark } => Err(Problem::stale(call.token, Some(mark))),
+        Answer::NotGranting => Err(not_granting(service)),
         _ => Err(stopping()),
     }
 }
@@ -93,10 +96,20 @@ async fn ask(service: &TableService, request: Request) -> Result<Answer, Problem
 }
 
 pub(super) fn stopping() -> Problem {
-    Problem::new(
-        ProblemKind::Unavailable,
-        "the server is stopping; repeat the call with the same owner when it is back",
-    )
+    later("the server is stopping; repeat the call with the same owner when it is back")
+}
+
+/// 503: the same call may be answered later.
+pub(super) fn later(detail: &str) -> Problem {
+    let mut problem = Problem::new(ProblemKind::Unavailable, detail);
+    problem.retry_after_ms = Some(1000);
+    problem
+}
+
+/// The problem that no grant of this owner is here. While the server waits after a crash, it does
+/// not know which grants there are.
+fn unknown(service: &TableService) -> Problem {
+    if service.wait().is_some() { not_granting(service) } else { lost() }
 }
 
 pub(super) fn lost() -> Problem {
@@ -108,13 +121,11 @@ pub(super) fn not_granting(service: &TableService) -> Problem {
     if service.is_full() {
         let detail = "the disk of the server is full: nothing is granted until there is room; held locks are \
                       renewed and released as usual";
-        let mut problem = Problem::new(ProblemKind::Unavailable, detail);
-        problem.retry_after_ms = Some(1000);
-        return problem;
+        return later(detail);
     }
     let Some(wait) = service.wait() else { return stopping() };
     let detail = format!(
-        "after an unclean stop nothing is granted for another {} ms, until every lock of the time before has ended",
+        "after an unclean stop or a restore nothing is granted for another {} ms, until every lock of the time before has ended",
         millis(wait)
     );
     let mut problem = Problem::new(ProblemKind::Unavailable, detail);

@@ -19,6 +19,9 @@ use crate::native::Registry;
 use crate::show::unix_ms;
 use crate::table::{Answer, Held, Key, Request, Source, Table};
 
+/// The shortest ttl, in milliseconds.
+pub(super) const SHORTEST_MS: u64 = 100;
+
 /// Nothing is answered any more: the server stops, or its disk failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stopped;
@@ -168,6 +171,12 @@ impl TableService {
 
     /// Refuses a ttl that is longer than a restart may have to wait for.
     pub(super) fn check_ttl(&self, ttl_ms: u64, lock_delay_ms: u64) -> Result<(), Problem> {
+        if ttl_ms < SHORTEST_MS {
+            let rule = format!(
+                "must be at least {SHORTEST_MS}: a shorter grant would be over before its answer arrives"
+            );
+            return Err(Problem::invalid("ttl_ms", rule));
+        }
         let longest = self.inner.longest;
         let wanted = Duration::from_millis(ttl_ms.saturating_add(lock_delay_ms));
         if wanted <= longest {

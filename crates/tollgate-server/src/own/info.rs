@@ -4,7 +4,7 @@ use tollgate_core::LockName;
 use tollgate_embedded::durable::Durability;
 use tollgate_proto::{self as proto, Capabilities, Info, Limits, ModeKind, Queue, Timestamp};
 
-use super::driver::TableService;
+use super::driver::{SHORTEST_MS, TableService};
 use crate::guarantees::guarantees;
 use crate::show::{self, millis};
 
@@ -27,7 +27,7 @@ pub(super) fn info(service: &TableService) -> Info {
             queue: Queue::Fifo.into(),
             queue_survives_restart: false,
             queue_moves: false,
-            ttl_min_ms: 10,
+            ttl_min_ms: SHORTEST_MS,
             ttl_max_ms: longest,
             ttl_step_ms: 1,
             lock_delay: true,

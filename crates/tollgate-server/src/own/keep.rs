@@ -7,7 +7,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::time::Instant;
 use tollgate_proto::{self as proto, KeepItem, KeepState, Kept, KeptItem, LossCause, Problem};
 
-use super::calls::stopping;
+use super::calls::{not_granting, stopping};
 use super::driver::{Stopped, TableService};
 use super::watch::Watch;
 use crate::show::millis;
@@ -21,16 +21,23 @@ struct Found {
 }
 
 /// Renews what is held and refreshes what waits; then, if nothing has changed, waits for the first
-/// change.
+/// change, but for no more than half of the time that the grants are valid.
 pub(super) async fn keep(service: &TableService, call: proto::Keep) -> Result<Kept, Problem> {
     for item in &call.items {
-        service.check_ttl(item.ttl_ms.unwrap_or(0), 0)?;
+        let held = service.held(&key(item));
+        if let Some(ttl_ms) = item.ttl_ms {
+            service.check_ttl(ttl_ms, held.map_or(0, |held| millis(held.lock_delay)))?;
+        }
     }
-    let end = Instant::now() + Duration::from_millis(call.wait_ms);
+    let began = Instant::now();
+    let end = began + Duration::from_millis(call.wait_ms);
     let mut found = Vec::with_capacity(call.items.len());
     for item in &call.items {
         found.push(pass(service, item).await?);
     }
+    // A call that stays open longer would outlive what it says of the grants.
+    let valid = found.iter().filter_map(|found| found.item.valid_ms).min();
+    let end = valid.map_or(end, |valid| end.min(began + Duration::from_millis(valid / 2)));
     if call.wait_ms > 0 && !found.iter().any(|found| found.is_news) {
         wait(service, &call.items, &mut found, end).await?;
     }
@@ -40,6 +47,9 @@ pub(super) async fn keep(service: &TableService, call: proto::Keep) -> Result<Ke
 async fn pass(service: &TableService, item: &KeepItem) -> Result<Found, Problem> {
     let request = Request::Keep { key: key(item), ttl: ttl(item), round: Duration::ZERO };
     let answer = service.ask(request).await.map_err(|Stopped| stopping())?;
+    if answer == Answer::Lost && service.wait().is_some() {
+        return Err(not_granting(service));
+    }
     understood(item, answer)
 }
 
@@ -124,7 +134,7 @@ fn understood(item: &KeepItem, answer: Answer) -> Result<Found, Problem> {
         // Another call waits for the claim now.
         Answer::Moved => Found { item: state(item, KeepState::Waiting), is_news: false },
         Answer::Revoked => lost(item, LossCause::Revoked),
-        // The server stops: the claim is not lost, and may be repeated at the next one.
+        // The server stops, or its disk is full: the claim is not lost, and may be repeated.
         Answer::NotGranting => return Err(stopping()),
         _ => lost(item, LossCause::Gone),
     })
@@ -139,6 +149,7 @@ fn state(item: &KeepItem, state: KeepState) -> KeptItem {
     KeptItem {
         name: item.name.clone(),
         state: state.into(),
+        owner: None,
         token: None,
         valid_ms: None,
         ahead: None,

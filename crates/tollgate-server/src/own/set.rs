@@ -108,7 +108,7 @@ impl Set<'_> {
 
     async fn withdraw(&self, names: &[LockName]) -> Result<(), Problem> {
         for name in names {
-            self.ask(Request::Withdraw(self.key(name))).await?;
+            self.ask(Request::Abandon(self.key(name))).await?;
         }
         Ok(())
     }

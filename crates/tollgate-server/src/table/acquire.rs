@@ -21,6 +21,13 @@ impl Table {
             }
             return self.attach(attachment, &acquire, now);
         }
+        // A grant that was answered has no claim here any more.
+        if self.engine.token_of(&acquire.key.name, acquire.key.owner).is_some()
+            && let Some(held) = self.held(&acquire.key)
+            && (held.mode, held.party) != (acquire.mode, party)
+        {
+            return self.answer(source, Answer::Mismatch, None);
+        }
         let key = acquire.key.clone();
         let hears_of_queue = acquire.hears_of_queue;
         let is_first = hears_of_queue && acquire.party.is_some_and(|party| party.age.is_none());

@@ -78,6 +78,9 @@ pub enum Request {
     },
     /// The set that a lock is part of is complete, and its client hears of it.
     Hear(Key),
+    /// The set that a lock is part of cannot be completed: ends the claim, unless its client has
+    /// heard of a grant.
+    Abandon(Key),
     /// Give a lock back.
     Release(Key),
     /// Remove a claim in whatever state it is, and refuse it for a minute.

@@ -26,6 +26,8 @@ pub struct Table {
     /// Locks whose holders or waiters changed, noted while `is_watched`.
     pub(super) changed: Vec<LockName>,
     pub(super) is_watched: bool,
+    /// Whether the disk has no room.
+    is_full: bool,
     /// Answers that may leave.
     ready: Vec<(Source, Answer)>,
     /// Answers that wait for a commit.
@@ -60,6 +62,7 @@ impl Table {
             happenings: Happenings::default(),
             changed: Vec::new(),
             is_watched: false,
+            is_full: false,
             ready: Vec::new(),
             held_back: Vec::new(),
             told: Vec::new(),
@@ -73,6 +76,12 @@ impl Table {
             Request::Extend { key, ttl, details } => self.extend(source, key, ttl, details, false, now),
             Request::Keep { key, ttl, round } => self.keep(source, key, ttl, round, now),
             Request::Hear(key) => self.hear(source, &key),
+            Request::Abandon(key) => {
+                if self.claims.get(&key).is_some() {
+                    self.end_claim(&key, now);
+                }
+                self.answer(source, Answer::Withdrawn, None);
+            }
             Request::Release(key) => self.release(source, key, now),
             Request::Withdraw(key) => self.withdraw(source, key, now),
             Request::Break { name, token, by_force } => {
@@ -85,6 +94,7 @@ impl Table {
                 self.answer(source, answer, applied.after);
             }
             Request::Admit { resource, token, raises } => match self.engine.admit(&resource, token, raises) {
+                Ok((_, Some(_))) if self.is_full => self.answer(source, Answer::NotGranting, None),
                 Ok((mark, after)) => self.answer(source, Answer::Admitted { mark }, after),
                 Err(mark) => self.answer(source, Answer::Stale { mark }, None),
             },
@@ -165,6 +175,7 @@ impl Table {
 
     /// Stops granting, or starts again.
     pub fn set_granting(&mut self, may_grant: bool, now: Moment) {
+        self.is_full &= !may_grant;
         let events = self.engine.set_granting(may_grant, now);
         self.pass_on(events, now);
     }
@@ -173,6 +184,7 @@ impl Table {
     /// grant that is not stored was not answered, and ends; a release may be answered, because a
     /// crash that loses it leaves a lock that ends with its ttl.
     pub fn disk_is_full(&mut self, now: Moment) {
+        self.is_full = true;
         self.set_granting(false, now);
         let held_back = std::mem::take(&mut self.held_back);
         for held in held_back {
@@ -192,6 +204,10 @@ impl Table {
                 }
                 Pending::Answer(source, answer @ Answer::Released { .. }) => {
                     self.ready.push((source, answer));
+                }
+                // A longer lease, or a higher mark, that is not stored was not promised.
+                Pending::Answer(source, Answer::Granted(_) | Answer::Admitted { .. }) => {
+                    self.answer(source, Answer::NotGranting, None);
                 }
                 what => self.held_back.push(HeldBack { after: held.after, what }),
             }
@@ -231,6 +247,11 @@ impl Table {
             known.is_none_or(|known| new.revision >= known.revision)
         };
         let details = details.filter(is_newer);
+        let longest = self.held(&key).map_or(ttl, |held| held.ttl);
+        if self.is_full && (ttl > longest || details.is_some()) {
+            // It would have to be stored first.
+            return self.answer(source, Answer::NotGranting, None);
+        }
         let command = Command::Extend { name: key.name.clone(), owner: key.owner, ttl, details };
         let applied = self.apply(command, now);
         let answer = match applied.answer {
@@ -248,7 +269,12 @@ impl Table {
             engine::Answer::StillWaiting { ahead, .. } => Answer::Waiting { ahead },
             _ => Answer::Lost,
         };
-        self.answer(source, answer, applied.after);
+        match (answer, applied.after) {
+            (Answer::Granted(_), Some(_)) if self.is_full => {
+                self.answer(source, Answer::NotGranting, None);
+            }
+            (answer, after) => self.answer(source, answer, after),
+        }
     }
 
     fn release(&mut self, source: Source, key: Key, now: Moment) {
@@ -328,7 +354,7 @@ impl Table {
         Done { answer, after, is_new }
     }
 
-    fn note_change(&mut self, name: &LockName) {
+    pub(super) fn note_change(&mut self, name: &LockName) {
         if self.is_watched {
             self.changed.push(name.clone());
         }

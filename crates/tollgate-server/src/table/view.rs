@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_core::{Age, Details, LockName, Mode, Token};
+use tollgate_core::{Age, Details, LockName, Mode, PartyId, Token};
 use tollgate_engine::{self as engine, LockView};
 
 use super::happenings::Happened;
@@ -13,7 +13,12 @@ use super::state::{Kept, Table};
 impl Table {
     /// What happened to grants since the last call, as far as it is durable, in order.
     pub fn take_happened(&mut self) -> Vec<Happened> {
-        std::iter::from_fn(|| self.happenings.pop()).collect()
+        let happened: Vec<Happened> = std::iter::from_fn(|| self.happenings.pop()).collect();
+        // Calls that watch a lock looked before this was durable, and saw nothing of it.
+        for happened in &happened {
+            self.note_change(&happened.name);
+        }
+        happened
     }
 
     /// Notes from now on which locks change, or no longer.
@@ -55,7 +60,8 @@ impl Table {
         let grant = self.engine.grant(&key.name, key.owner)?;
         let (mode, ttl, is_revoked) = (grant.mode, grant.ttl, grant.is_revoked);
         let age = grant.party.and_then(|party| party.age);
-        Some(Held { mode, ttl, is_revoked, age, details: grant.details })
+        let (party, lock_delay) = (grant.party.map(|party| party.id), grant.lock_delay);
+        Some(Held { mode, ttl, lock_delay, is_revoked, party, age, details: grant.details })
     }
 
     /// No token above this one was given.
@@ -78,6 +84,10 @@ pub struct Held {
     pub ttl: Duration,
     /// Whether an operator asked the holder to leave.
     pub is_revoked: bool,
+    /// How long nothing is granted after a loss.
+    pub lock_delay: Duration,
+    /// The claim's party.
+    pub party: Option<PartyId>,
     /// The age of the claim's party.
     pub age: Option<Age>,
     /// What people see who look.

@@ -276,3 +276,90 @@ fn a_ttl_beyond_the_servers_longest_is_refused() {
         assert_eq!(info["guarantees"].as_array().unwrap().len(), 13);
     });
 }
+
+#[test]
+fn a_repeat_with_another_mode_or_party_is_refused_also_after_the_grant() {
+    serve(async |client| {
+        client.post("/v1/acquire", json!({"name": "m", "mode": "shared"})).await;
+        let held = json!({"name": "m", "mode": "shared", "owner": A, "ttl_ms": 2_000});
+        assert_eq!(client.post("/v1/acquire", held.clone()).await.0, 200);
+        for (member, value) in [("mode", json!("exclusive")), ("party", json!(B))] {
+            let mut other = held.clone();
+            other[member] = value;
+            let (status, problem) = client.post("/v1/acquire", other).await;
+            assert_eq!((status, &problem["member"]), (422, &json!("owner")), "{problem}");
+        }
+        let mut longer = held;
+        longer["ttl_ms"] = json!(60_000);
+        let (status, again) = client.post("/v1/acquire", longer).await;
+        assert_eq!((status, &again["ttl_ms"]), (200, &json!(2_000)), "a repeat renews nothing: {again}");
+    });
+}
+
+#[test]
+fn a_look_that_waits_sees_the_grant_and_the_next_holder() {
+    serve(async |client| {
+        for _ in 0..5 {
+            let free = client.get_tagged("name=p", None).await.tag.unwrap();
+            let look = client.get_tagged("name=p&wait_ms=20000", Some(&free));
+            let (seen, (_, grant)) = tokio::join!(look, client.post("/v1/acquire", json!({"name": "p"})));
+            assert_eq!(seen.status, 200, "the grant is seen");
+            let queue = json!({"name": "p", "wait_ms": 20_000});
+            let follow = async {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                let held = client.get_tagged("name=p&watch=holders", None).await.tag.unwrap();
+                let change = client.get_tagged("name=p&watch=holders&wait_ms=20000", Some(&held));
+                let (first, _) = tokio::join!(change, client.post("/v1/release", grant));
+                // The old holder may be gone before the next one is durable.
+                let second =
+                    client.get_tagged("name=p&watch=holders&wait_ms=200", first.tag.as_deref()).await;
+                let last: Value = serde_json::from_slice(second.bytes().unwrap()).unwrap_or_default();
+                let first: Value = serde_json::from_slice(first.bytes().unwrap()).unwrap();
+                [first, last].map(|lock| lock["holders"][0]["token"].clone())
+            };
+            let ((_, next), seen) = tokio::join!(client.post("/v1/acquire", queue), follow);
+            assert!(seen.contains(&next["token"]), "{seen:?} does not have {next}");
+            client.post("/v1/release", next).await;
+        }
+    });
+}
+
+#[test]
+fn a_set_that_fails_takes_nothing_from_its_owner() {
+    serve(async |client| {
+        client.post("/v1/acquire", json!({"name": "s1", "owner": A})).await;
+        client.post("/v1/acquire", json!({"name": "s2"})).await;
+        let set = json!({"names": ["s0", "s1", "s2"], "owner": A});
+        assert_eq!(client.post("/v1/acquire-all", set).await.0, 409);
+        assert_eq!((tokens(&client, "s0").await.len(), tokens(&client, "s1").await.len()), (0, 1));
+    });
+}
+
+#[test]
+fn a_keep_stays_open_for_no_longer_than_half_of_a_grant() {
+    serve(async |client| {
+        let (_, grant) = client.post("/v1/acquire", json!({"name": "a", "owner": A, "ttl_ms": 600})).await;
+        for _ in 0..4 {
+            let (_, kept) = client.post("/v1/keep", json!({"items": [grant], "wait_ms": 50_000})).await;
+            assert_eq!(states(&kept), ["held"], "{kept}");
+        }
+    });
+}
+
+#[test]
+fn a_ttl_that_is_over_before_its_answer_arrives_is_refused() {
+    serve(async |client| {
+        for ttl_ms in [1, 99] {
+            let (status, problem) = client.post("/v1/acquire", json!({"name": "a", "ttl_ms": ttl_ms})).await;
+            assert_eq!((status, &problem["member"]), (422, &json!("ttl_ms")), "{problem}");
+        }
+        let (_, held) = client
+            .post("/v1/acquire", json!({"name": "a", "ttl_ms": 200_000, "lock_delay_ms": 100_000}))
+            .await;
+        let mut longer = held.clone();
+        longer["ttl_ms"] = json!(200_001);
+        assert_eq!(client.post("/v1/extend", longer.clone()).await.0, 422, "the lock-delay counts, too");
+        assert_eq!(client.post("/v1/keep", json!({"items": [longer]})).await.0, 422);
+        assert_eq!(client.post("/v1/extend", held).await.0, 200);
+    });
+}

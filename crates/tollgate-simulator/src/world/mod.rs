@@ -345,6 +345,7 @@ impl World {
             | Request::Admit { .. }
             | Request::Keep { .. }
             | Request::Hear(_)
+            | Request::Abandon(_)
             | Request::RaiseFloor { .. } => {}
         }
     }

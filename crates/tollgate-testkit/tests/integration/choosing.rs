@@ -2,7 +2,7 @@
 use std::path::Path;
 
 /// Who has a column, and the file of what it declares.
-const COLUMNS: [(&str, &str); 10] = [
+const COLUMNS: [(&str, &str); 11] = [
     ("`file:`", "file"),
     ("`memory:`", "memory"),
     ("Redis", "redis"),
@@ -13,6 +13,7 @@ const COLUMNS: [(&str, &str); 10] = [
     ("… advisory", "postgres-advisory"),
     ("MySQL", "mysql"),
     ("… session", "mysql-session"),
+    ("server", "server"),
 ];
 
 const ROWS: [(&str, &str); 13] = [

@@ -144,6 +144,7 @@ fn claims() -> Vec<Sample> {
     let kept = |state: KeepState| KeptItem {
         name: name("orders/42"),
         state: state.into(),
+        owner: None,
         token: None,
         valid_ms: None,
         ahead: None,
