@@ -218,6 +218,11 @@ async fn announce(settings: &Settings, url: &str, json: bool, service: &TableSer
 
 /// Opens the sockets; the URL of the first.
 async fn listeners(settings: &Settings) -> Result<(Vec<Listener>, String)> {
+    if settings.listen.ip().is_unspecified() && settings.hosts().is_empty() {
+        tell::note(
+            "requests from other machines are refused (403) until --host names what they call this server",
+        );
+    }
     let address = settings.listen;
     let listener = TcpListener::bind(address).await.map_err(|error| {
         let message = format!(
