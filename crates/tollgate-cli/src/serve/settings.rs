@@ -69,8 +69,8 @@ pub(crate) struct Given {
     #[serde(default)]
     host: Vec<String>,
 
-    /// Listen beyond loopback although there are no access rules: whoever reaches the server can
-    /// take and break every lock.
+    /// Listen beyond loopback although there are no access rules: every program that reaches
+    /// the server can take and break every lock.
     #[arg(long, env = "TOLLGATE_SERVE_INSECURE")]
     #[serde(default)]
     insecure: bool,

@@ -16,7 +16,7 @@ use super::{calls, look};
 use crate::service::{Answering, EventStream, Looked, Service};
 use crate::show;
 
-/// A server over an engine that somebody runs. Clones are handles to the same.
+/// A server over another engine. Clones are handles to the same.
 #[derive(Clone)]
 pub struct OverService {
     pub(super) locks: Locks,

@@ -12,7 +12,7 @@ const PLACE: Duration = Duration::from_secs(10);
 
 /// A claim that is not over, and whose grant no client has heard of.
 pub(super) struct Claim {
-    /// Who waits for its outcome; `None` while the client is gone.
+    /// The request that waits for the outcome; `None` while the client is gone.
     pub(super) attachment: Option<Attachment>,
     pub(super) mode: Mode,
     pub(super) party: Option<PartyId>,
